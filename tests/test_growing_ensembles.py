@@ -24,9 +24,9 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+from optuna_treecv.engines.ensembles.growth import FoldRows
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
-from optuna_treecv.engines.ensembles.growth import Taken
 
 N_ROWS, N_TRAINED, N_COLUMNS = 240, 170, 8
 
@@ -155,7 +155,7 @@ def rows_of(n_classes: int, has_missing: bool = True) -> tuple[np.ndarray, np.nd
     return X, np.searchsorted(cuts, signal)
 
 
-def taken_of(estimator: Any, X: Any, y: np.ndarray, weights: np.ndarray | None) -> Taken:
+def taken_of(estimator: Any, X: Any, y: np.ndarray, weights: np.ndarray | None) -> FoldRows:
     """Return the rows of one fold, whose classes have names where the library takes them."""
     if is_classifier(estimator) and not type(estimator).__name__.startswith("XGB"):
         y = np.array(["a", "b", "c"])[y]
@@ -163,10 +163,10 @@ def taken_of(estimator: Any, X: Any, y: np.ndarray, weights: np.ndarray | None) 
     classes = np.unique(y) if is_classifier(estimator) else None
     if weights is not None:
         weights = weights[:N_TRAINED]
-    return Taken(X_of[:N_TRAINED], y[:N_TRAINED], weights, X_of[N_TRAINED:], classes)
+    return FoldRows(X_of[:N_TRAINED], y[:N_TRAINED], weights, X_of[N_TRAINED:], classes)
 
 
-def grown(estimator: Any, taken: Taken) -> Growth:
+def grown(estimator: Any, taken: FoldRows) -> Growth:
     """Return an ensemble that has no trees yet."""
     kind = kind_of(estimator)
     assert kind is not None and kind.why_not(estimator) == ""
@@ -174,7 +174,7 @@ def grown(estimator: Any, taken: Taken) -> Growth:
     return kind(estimator, kind.prepare(estimator, settings, taken).rows, lambda: taken)
 
 
-def own_fit(estimator: Any, taken: Taken, n_trees: int) -> Any:
+def own_fit(estimator: Any, taken: FoldRows, n_trees: int) -> Any:
     """Return the fit of an ensemble of so many trees."""
     kind = kind_of(estimator)
     assert kind is not None
@@ -183,7 +183,7 @@ def own_fit(estimator: Any, taken: Taken, n_trees: int) -> Any:
     return fitted.fit(taken.X, taken.y, **options)
 
 
-def check(estimator: Any, taken: Taken) -> None:
+def check(estimator: Any, taken: FoldRows) -> None:
     """Grow an ensemble, and compare what it says with fits: while it grows, and later."""
     fits = {n_trees: own_fit(estimator, taken, n_trees) for n_trees in SIZES}
     methods = [one for one in METHODS if hasattr(fits[1], one)]
@@ -195,7 +195,7 @@ def check(estimator: Any, taken: Taken) -> None:
     growth = grown(estimator, taken)
 
     def compare(n_trees: int, method: str) -> None:
-        found, expected = growth.respond(method, n_trees), said[n_trees, method]
+        found, expected = growth.predict(method, n_trees), said[n_trees, method]
         words = f"{method} after {n_trees} of {growth.n_trees} trees"
         assert found.dtype == expected.dtype, words
         np.testing.assert_array_equal(found, expected, err_msg=words)
@@ -329,7 +329,7 @@ def test_ensembles_that_grow_in_turns_over_the_same_bins(library: Make) -> None:
                 pass
             fitted = own_fit(estimator, taken, end)
             found, expected = (
-                growth.respond("predict_proba", end),
+                growth.predict("predict_proba", end),
                 fitted.predict_proba(taken.test),
             )
             np.testing.assert_array_equal(found, expected)
@@ -369,7 +369,7 @@ def test_rounds_of_lightgbm_without_a_split(kind: str, reason: str, from_average
                 fitted = own_fit(estimator, taken, n_trees)
                 for method in {"predict", "predict_proba"} & set(dir(fitted)):
                     np.testing.assert_array_equal(
-                        growth.respond(method, n_trees),
+                        growth.predict(method, n_trees),
                         getattr(fitted, method)(taken.test),
                         err_msg=f"{objective}: {method} after {n_trees} trees",
                     )
@@ -398,7 +398,7 @@ def check_columns(X: np.ndarray, y: np.ndarray, least: tuple[int, ...], **option
         for _ in growth.grow(12):
             pass
         expected = own_fit(estimator, taken, 12).predict_proba(taken.test)
-        found = growth.respond("predict_proba", 12)
+        found = growth.predict("predict_proba", 12)
         np.testing.assert_array_equal(found, expected, err_msg=f"min_child_samples={n_least}")
 
 

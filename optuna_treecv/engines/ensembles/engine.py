@@ -1,7 +1,7 @@
 """The engines "boosting" and "bagging": ensembles of other libraries that grow tree by tree.
 
-The first trees of an ensemble are the ensemble that a fit with fewer trees makes. So one growth
-per fold tells the scores for all numbers of trees, and a trial can be left while its trees grow.
+The first trees of an ensemble are the ensemble of a fit with fewer trees. So each fold's ensemble
+is grown once, every ``n_estimators`` is scored along the way, and a trial can be pruned meanwhile.
 """
 
 from collections.abc import Generator
@@ -54,7 +54,7 @@ from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 
-# The reports while the first fold grows, and the most reports of further folds.
+# The number of reports while the first fold grows, and the most reports of further folds.
 LEAD_STEPS = len(BLOCKS) + 1
 _MOST_REPORTS = 32 - LEAD_STEPS
 
@@ -82,10 +82,10 @@ plan_boosting, plan_bagging = partial(plan_growth, "boosting"), partial(plan_gro
 
 
 def _why_not(request: Request, kind: type[Growth], last: Estimator) -> str:
-    """Return why an ensemble does not grow here, a clause."""
+    """Return the reason why an ensemble does not grow tree by tree; "" if it does."""
     data, size = request.data, kind.n_trees_of(last)
     if not is_integer(size) or size < 1:
-        return f"{kind.size} is no positive integer"
+        return f"{kind.size} is not a positive integer"
     if why := kind.why_not(last) or request.metadata.why_not_by_sums(request.estimator):
         return why
     if data.y is None or data.y.ndim > 1:
@@ -97,14 +97,14 @@ def _why_not(request: Request, kind: type[Growth], last: Estimator) -> str:
 
 
 def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -> None:
-    """Refuse early stopping on rows that there are not; the library refuses the rest."""
+    """Raise errors for early stopping and ``truncate``; the library checks the rest."""
     settings, n_repeats = request.settings, request.cross_validation.n_repeats
     is_best = settings.n_estimators is not None
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
             f"n_estimators must be 'best' for {name_of(last)} that stops after {patience} trees "
-            "without a better score, because it is the mean score of the folds that decides then, "
-            "and fit would need further rows; got None."
+            "without a better score, because the mean score of the folds decides then, and "
+            "fit would need a validation set; got None."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
     # At some depths, trees of this depth would differ from cut ones by more than chance.
@@ -116,15 +116,15 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     for name in ("max_leaf_nodes", "ccp_alpha") if settings.truncate else ():
         if getattr(last, name) or prefix + name in searched:
             raise ValueError(
-                f"truncate must be False where {name} is given or searched, because it gives "
-                "trees of less depth that cuts of deeper ones are not; got True."
+                f"truncate must be False if {name} is given or searched, because cut trees then "
+                "differ from grown trees of the same depth; got True."
             )
     pools = scoring is not None and isinstance(scoring.first, Pooled)
     if is_best and (n_repeats > 1 or pools):
-        given = "a pooled score" if pools else f"{n_repeats} repeats"
+        actual = "a pooled score" if pools else f"{n_repeats} repeats"
         raise ValueError(
             "n_estimators='best' needs one repeat and a score of each fold, because it takes the "
-            f"best mean over the folds, got {given}."
+            f"best mean over the folds, got {actual}."
         )
 
 
@@ -135,7 +135,7 @@ def seed_of(request: Request, repeat: Repeat) -> int:
 class GrowingPlan(Plan):
     """One ensemble per fold, scored along the way."""
 
-    reason = "one growth per fold tells the scores of all numbers of trees"
+    reason = "each fold's ensemble is grown once, with scores along the way"
 
     def __init__(self, request: Request, name: str) -> None:
         super().__init__(request)
@@ -143,7 +143,7 @@ class GrowingPlan(Plan):
         self.capabilities = Capabilities(
             early_reports="trees",
             caches_responses=True,
-            why_one_epoch="its trees grow once",
+            why_one_epoch="its trees are grown once",
             needs_memory="its library takes them as arrays",
             falls_back=request.settings.n_estimators is None,
             settings=OF_ENGINES,
@@ -151,20 +151,20 @@ class GrowingPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return the number of growths and of their rows."""
+        """Return a sentence: the number of growths and of their rows."""
         return cost_of_trainings(self.request, "growths")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return what names the scores of all folds; for the best number of trees, none."""
+        """Return the keys of the scores; none for the best number of trees."""
         request, settings = self.request, self.request.settings
         parts = [seeded(clone(candidate), seed_of(request, self.repeats[0]))]
         point = settings.n_estimators, settings.truncate, seed_of(request, repeat)
-        kept = kept_scores(request, repeat, self.name, parts).at(point)
-        results = results_of(request, repeat, kept)
+        cached = kept_scores(request, repeat, self.name, parts).at(point)
+        results = results_of(request, repeat, cached)
         return results if settings.n_estimators is None else results._replace(specs={})
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Grow the trees of the folds; if the library refuses something, they are refitted."""
+        """Grow the trees of the folds; if the library raises an error, folds are refitted."""
         (candidate,), (sink,), repeat, _, watch, _ = work
         try:
             with closing(GrownFolds(self.request, self.name, candidate, repeat)) as folds:
@@ -174,10 +174,10 @@ class GrowingPlan(Plan):
                 for part in repeat.parts:
                     yield from growing.tested(part)
         except ValueError as error:
-            yield Failed(error, f"growing its trees has failed: {error}", stands=False)
+            yield Failed(error, f"its trees cannot be grown: {error}", stands=False)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
-        """Return the responses of the fits of the folds."""
+        """Return the predictions of the fits of the folds."""
         return responses_of_fits(self.request, candidate, repeat, method)
 
 
@@ -201,7 +201,7 @@ class GrowingFolds:
         self._n_begun = self._n_noted = 0
 
     def events(self, watch: Watch) -> Generator[TreeProgress]:
-        """Grow the trees of all folds, those of the first fold first."""
+        """Grow the trees of all folds, beginning with the first fold."""
         n_folds = self._folds.cut.n_folds
         for step, end in enumerate(self._folds.ends):
             self._folds.grow([0], end, self._sink.cost)
@@ -224,11 +224,11 @@ class GrowingFolds:
     def _grow_together(self, n_folds: int) -> Curve:
         """Grow the first folds until the mean of their curves ends."""
         n_threads = self._request.settings.n_threads
-        # Each thread takes a fold; those that are ahead are needed soon.
+        # Each thread takes a fold; further folds are needed soon.
         n_ahead = min(max(n_folds, self._n_begun + n_threads), self._folds.cut.n_folds)
-        known = self._folds.most if self._curve is None else int(self._curve.n_trees[-1])
+        last = self._folds.most if self._curve is None else int(self._curve.n_trees[-1])
         for end in self._folds.ends if self._folds.patience is not None else [self._folds.most]:
-            self._folds.grow(range(n_ahead if end <= known else n_folds), end, self._sink.cost)
+            self._folds.grow(range(n_ahead if end <= last else n_folds), end, self._sink.cost)
             curve = self._note(n_folds, end)
             if curve.has_ended(self._folds.patience):
                 break
@@ -253,28 +253,28 @@ class GrowingFolds:
         return curve
 
     def _along_tree(self, chunk: int, rows: TestedRows) -> TestedRows:
-        """Return the test rows of a fold in the order in which all rows are kept."""
+        """Return the test rows of a fold in the order of prepared rows."""
         order = along_tree(self._folds.cut, chunk)
         weights = None if rows.weights is None else rows.weights[order]
         targets = np.asarray(rows.targets)[order]
         return replace(rows, outputs=rows.outputs[order], targets=targets, weights=weights)
 
     def tested(self, part: Node) -> Iterator[TestedFolds]:
-        """Grow the trees of a part, unless that is done, and yield its folds."""
+        """Grow the remaining trees of a run of folds, and yield these folds."""
         request, n_folds = self._request, self._folds.cut.n_folds
         if self._curve is None or self._n_noted < part.last:
             self._grow_together(n_folds if self._folds.is_best else part.last)
         assert self._curve is not None
         n_trees = self._curve.best
         for chunk in range(*part):
-            known = self._folds.result(chunk, n_trees)
+            result = self._folds.result(chunk, n_trees)
             is_needed = request.pools or request.needs_rows
             if is_needed and not self._folds.has_outputs(chunk, n_trees):
                 self._folds.grow_one(n_trees if self._folds.is_best else self._folds.most, chunk)
             rows = None
             if request.needs_predictions and self._folds.has_outputs(chunk, n_trees):
                 rows = self._along_tree(chunk, self._folds.test_rows(chunk, n_trees))
-            diverged = np.array([known.has_diverged])
-            scores = FoldScores(known.scores[:, None], diverged, known.spreads[:, :, None])
+            diverged = np.array([result.has_diverged])
+            scores = FoldScores(result.scores[:, None], diverged, result.spreads[:, :, None])
             n_needed = self._folds.cut.n_trained if chunk == 0 else 0
             yield TestedFolds(0, Node(chunk, chunk + 1), n_needed, rows, scores)

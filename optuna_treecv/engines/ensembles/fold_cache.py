@@ -1,4 +1,4 @@
-"""What trials share of the ensembles of folds: trees, prepared rows and scores, and their keys."""
+"""The cache of trees, prepared rows and scores of folds that trials share, and its keys."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,36 +21,36 @@ from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import name_of_folds
 from optuna_treecv.core.request import Request
+from optuna_treecv.engines.ensembles.growth import FoldRows
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
 from optuna_treecv.engines.ensembles.growth import of_size
 from optuna_treecv.engines.ensembles.growth import Prepared
-from optuna_treecv.engines.ensembles.growth import Taken
 from optuna_treecv.engines.ensembles.growth import TreeLimit
 from optuna_treecv.engines.ensembles.growth import with_last
 from optuna_treecv.plans.fold_task import FoldResult
 from optuna_treecv.scoring.scores import are_known
 
-# The bytes of the scores of a fold after one number of trees, about.
+# The approximate bytes of the scores of a fold after one number of trees.
 _SCORE_BYTES = 1000
 
 
 @dataclass
 class Fold:
-    """The ensemble of one fold, which trials of other sizes may grow on, and its scores.
+    """The ensemble of one fold, which trials of other sizes may continue, and its scores.
 
     Attributes
     ----------
     growth : Growth or None
-        None: it has not begun, or was left.
+        None before growth begins and after the release of the trees.
     scores : dict of (int, TreeLimit) to FoldResult
-        By the number of trees, and how they are limited.
+        By the number of trees and their limit.
     outputs : dict of (int, TreeLimit) to list of ndarray of shape (n_test, n_outputs)
-        The predictions of the last of these for the test rows, by the method.
+        The predictions of the last of these for the test rows, one array per method.
     oob_scores : dict of int to (float or None)
         By the number of trees.
     seconds : float
-        The time that it has taken.
+        The time of growth and scores.
     n_row_bytes : int
         The bytes of the prepared rows.
     """
@@ -64,7 +64,7 @@ class Fold:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes, about."""
+        """The approximate bytes of the fold."""
         n_bytes = 0 if self.growth is None else self.growth.nbytes + self.n_row_bytes
         return n_bytes + _SCORE_BYTES * len(self.scores)
 
@@ -78,13 +78,13 @@ class FoldCache:
     repeat : Repeat
     engine : str
     estimator : estimator
-        That of the folds: its transformers with the seeds of the repeat.
+        The estimator of the folds, with the seeds of the repeat.
     ensemble : estimator
         The last step, as it grows.
     methods : list of str
-        Of the predictions.
+        The methods of the predictions.
     is_shared : bool
-        Whether other trials ask for other sizes or limits of the same trees.
+        Whether other trials need other sizes or limits of the same trees.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FoldCache:
 
     @property
     def shares_trees(self) -> bool:
-        """Whether trials of other sizes grow on."""
+        """Whether trials of other sizes continue the trees."""
         return bool(self._trees)
 
     @property
@@ -121,7 +121,7 @@ class FoldCache:
 
     @cached_property
     def _key_of_rows(self) -> bytes:
-        """The key of the rows, the folds and the transformers; empty: there is none."""
+        """The key of the rows, the folds and the transformers; empty without one."""
         steps = with_last(self._estimator, None)
         if (name := first_key(steps, encode, lasting_key)) is None:
             return b""
@@ -129,44 +129,44 @@ class FoldCache:
         return digest(rows, self.key_of_folds, self._kind.__name__.encode(), name)
 
     def _key_of_trees(self, methods: list[str]) -> bytes:
-        """Return the key of ensembles that differ in their sizes alone; empty: there is none."""
+        """Return the key of ensembles that differ in size alone; empty without one."""
         ensemble = clone(self._ensemble).set_params(**{self._kind.size: 1})
         key = first_key((ensemble, tuple(methods)), encode, lasting_key)
         return b"" if key is None or not self._key_of_rows else digest(self._key_of_rows, key)
 
-    # Trees, which are in memory alone.
+    # Trees, only in memory.
 
     def take_fold(self, chunk: int) -> Fold:
-        """Return a fold that a trial of another size has left, and remove it; or a new one."""
-        found = None
+        """Return a fold released by a trial of another size, and remove it; or a new fold."""
+        fold = None
         if self._memory is not None and self._trees:
-            found = self._memory.take(("growth", self._trees, chunk))
-        return found or Fold()
+            fold = self._memory.take(("growth", self._trees, chunk))
+        return fold or Fold()
 
-    def leave_fold(self, chunk: int, fold: Fold) -> None:
-        """Leave a fold to trials of other sizes, within the limits of the cache."""
+    def release_fold(self, chunk: int, fold: Fold) -> None:
+        """Release a fold to trials of other sizes, within the limits of the cache."""
         if self._memory is None or not self._trees or not fold.seconds:
             return
         fold.outputs = {}
         if fold.growth is not None:
             fold.growth.forget_rows()
-            vars(fold.growth).pop("take", None)  # it would hold the request
+            vars(fold.growth).pop("take", None)  # it references the request
         self._memory.keep(("growth", self._trees, chunk), fold, fold.seconds)
 
-    def prepared(self, chunk: int, take: Callable[[], Taken]) -> Prepared:
-        """Return what ensembles share of the rows of a fold, computed if it is not cached."""
+    def prepared(self, chunk: int, take: Callable[[], FoldRows]) -> Prepared:
+        """Return the prepared rows of a fold, computed unless they are cached."""
         memory, kind = self._memory, self._kind
 
         def cached(name: Any, make: Callable[[], Any]) -> Any:
             key = first_key((chunk, name), encode)
             if memory is None or key is None or not self._key_of_rows:
                 return make()
-            found = memory.find(key := digest(self._key_of_rows, key))
-            if found is None:
-                began, found = perf_counter(), make()
-                if found is not None:
-                    memory.keep(key, found, perf_counter() - began)
-            return found
+            value = memory.find(key := digest(self._key_of_rows, key))
+            if value is None:
+                began, value = perf_counter(), make()
+                if value is not None:
+                    memory.keep(key, value, perf_counter() - began)
+            return value
 
         facts = cached("facts", lambda: kind.facts(take()))
         settings = kind.settings(self._ensemble, facts)
@@ -175,20 +175,20 @@ class FoldCache:
         )
         return prepared
 
-    # Scores, which are stored too: a trial that was killed goes on after a block of trees.
+    # Scores, also stored: after a crash, a trial continues after a block of trees.
 
     @cached_property
-    def _kept(self) -> KeptScores:
+    def _stored(self) -> KeptScores:
         """The store of the scores of single folds; those of all folds are stored at the end."""
         sized = of_size(self._estimator, 1)
-        kept = kept_scores(self._request, self._repeat, self._engine, [sized])
-        return kept.at(self._request.settings.truncate)
+        stored = kept_scores(self._request, self._repeat, self._engine, [sized])
+        return stored.at(self._request.settings.truncate)
 
     def find_scores(self, chunk: int, end: int, n_sizes: int) -> list[FoldResult] | None:
-        """Return the stored scores of a fold after each number of trees of a block, if any."""
+        """Return the stored scores of a fold after each number of trees of a block, or None."""
         shape = len(self._request.scoring.metrics), (0, 0)
         n_numbers = FoldResult.size(*shape)
-        numbers = self._kept.find(n_numbers * n_sizes, self._key_of_block(chunk, end))
+        numbers = self._stored.find(n_numbers * n_sizes, self._key_of_block(chunk, end))
         if numbers is None:
             return None
         return [FoldResult.of(one, *shape) for one in numbers.reshape(-1, n_numbers)]
@@ -199,11 +199,11 @@ class FoldCache:
         """Store the scores of a fold after each number of trees of a block."""
         if all(are_known(self._request.scoring.metrics, one.scores) for one in results):
             numbers = np.concatenate([one.numbers() for one in results])
-            self._kept.keep(numbers, seconds, self._key_of_block(chunk, end))
+            self._stored.keep(numbers, seconds, self._key_of_block(chunk, end))
 
     def _key_of_block(self, chunk: int, end: int) -> bytes:
         return digest(self.key_of_folds, encode((chunk, end, self._is_best)))
 
     def close(self) -> None:
         """Close the store."""
-        self._kept.close()
+        self._stored.close()

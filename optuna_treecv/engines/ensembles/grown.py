@@ -1,4 +1,4 @@
-"""The ensembles of the folds of one evaluation: they grow, predict and are scored."""
+"""Grow, predict with and score the ensembles of the folds of one evaluation."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -27,8 +27,8 @@ from optuna_treecv.core.request import FoldScorer
 from optuna_treecv.core.request import Request
 from optuna_treecv.engines.ensembles.fold_cache import Fold
 from optuna_treecv.engines.ensembles.fold_cache import FoldCache
+from optuna_treecv.engines.ensembles.growth import FoldRows
 from optuna_treecv.engines.ensembles.growth import kind_of
-from optuna_treecv.engines.ensembles.growth import Taken
 from optuna_treecv.engines.ensembles.growth import TreeLimit
 from optuna_treecv.engines.ensembles.growth import with_last
 from optuna_treecv.estimators.base import divided
@@ -47,17 +47,17 @@ from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import scores_of_called
 from optuna_treecv.scoring.scores import TestedRows
 
-# So many outputs are scored at once, and the last ones of all folds, as one of them is often the
-# best, are kept in so many bytes.
+# The rows of predictions that are scored at once, and the bytes of the last predictions of all
+# folds, which stay in memory because one of them is often the best.
 _TOGETHER, _OUTPUT_BYTES = 2**15, 2**24
 
 
-class Taking(BaseEstimator):
-    """The last step of a Pipeline in place of an ensemble: keeps what it would be fitted on."""
+class RowRecorder(BaseEstimator):
+    """A last step of a Pipeline that records the rows on which an ensemble would be fitted."""
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "Taking":
-        """Keep the rows."""
-        self.taken_ = X, y, sample_weight
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "RowRecorder":
+        """Record the rows."""
+        self.rows_ = X, y, sample_weight
         return self
 
 
@@ -77,15 +77,15 @@ class GrownFolds:
     n_trees : int
         The number of trees of the candidate.
     limit : (str, object) or None
-        How its trees are limited.
+        The limit of its trees.
     is_best : bool
-        Whether all numbers of trees are scored, for the best one.
+        Whether all numbers of trees are scored, to choose the best one.
     patience : int or None
-        The trees without a better score after which it ends.
+        The trees without a better score after which it stops early.
     most : int
-        The trees that are grown, also for other trials.
+        The number of trees to grow, also for other trials.
     ends : list of int
-        The numbers of trees after which it may stop, up to ``most``.
+        The numbers of trees after which growth may stop, up to ``most``.
     """
 
     def __init__(
@@ -123,29 +123,29 @@ class GrownFolds:
             request, repeat, engine, estimator, self._last, self._methods, is_shared
         )
         self.most = self.n_trees
-        self._asked: Collection[int] = ()
+        self._wanted: Collection[int] = ()
         if self._cache.shares_trees and grid:
             sizes = *grid.get(size, ()), self.n_trees
-            self._asked = [one for one in sizes if is_integer(one)]
-            if not self.is_best and not request.settings.is_growing:  # all will be asked for
-                self.most = max([self.most, *self._asked])
+            self._wanted = [one for one in sizes if is_integer(one)]
+            if not self.is_best and not request.settings.is_growing:  # all will be scored
+                self.most = max([self.most, *self._wanted])
         self._folds = [self._cache.take_fold(chunk) for chunk in range(repeat.cut.n_folds)]
         self.ends = [*takewhile(lambda end: end < self.most, kind.blocks), self.most]
 
     def grow(self, chunks: Iterable[int], end: int, cost: Cost) -> None:
-        """Grow the ensembles of some folds to so many trees, in threads."""
-        left = [one for one in chunks if not self._is_known(one, end)]
-        for chunk in left:
+        """Grow the ensembles of some folds up to ``end`` trees, in threads."""
+        missing = [one for one in chunks if not self._is_cached(one, end)]
+        for chunk in missing:
             growth, n_trained = self._folds[chunk].growth, len(self.cut.split(chunk).train_rows())
             n_before = 0 if growth is None else growth.n_trees
             done = n_trained * end // self.most - n_trained * n_before // self.most
             cost.n_updates += max(0, done)
-        n_threads = max(1, min(self._request.settings.n_threads, len(left)))
-        for _ in in_order(n_threads, partial(self.grow_one, end), left):
+        n_threads = max(1, min(self._request.settings.n_threads, len(missing)))
+        for _ in in_order(n_threads, partial(self.grow_one, end), missing):
             pass
 
     def grow_one(self, end: int, chunk: int) -> None:
-        """Grow the ensemble of one fold, and score it after each tree, or after the last one."""
+        """Grow the ensemble of one fold, and score it after each tree or after the last one."""
         fold, began = self._folds[chunk], perf_counter()
         take = partial(self._take, chunk)
         with foreign_code():
@@ -156,11 +156,11 @@ class GrownFolds:
             fold.growth.take = take
             n_before, keys = fold.growth.n_trees, self._steps_of(fold, end)
             n_together = max(1, _TOGETHER // len(self._test_rows[chunk])) if self.is_best else 1
-            while some := {key: self.outputs_of(chunk, *key) for key in islice(keys, n_together)}:
-                fold.scores |= zip(some, self._scored(chunk, [*some.values()]), strict=True)
-                fold.outputs |= some
-                n_bytes = sum(sum(one.nbytes for one in columns) for columns in some.values())
-                n_kept = _OUTPUT_BYTES // self.cut.n_folds * len(some) // max(1, n_bytes)
+            while batch := {key: self.outputs_of(chunk, *key) for key in islice(keys, n_together)}:
+                fold.scores |= zip(batch, self._scored(chunk, [*batch.values()]), strict=True)
+                fold.outputs |= batch
+                n_bytes = sum(sum(one.nbytes for one in columns) for columns in batch.values())
+                n_kept = _OUTPUT_BYTES // self.cut.n_folds * len(batch) // max(1, n_bytes)
                 for old in [*fold.outputs][: -max(1, n_kept)]:
                     del fold.outputs[old]
             if self._request.needs_predictions and not self.is_best and end == self.most:
@@ -173,19 +173,19 @@ class GrownFolds:
                 results = [fold.scores[size, self.limit] for size in sizes]
                 self._cache.store_scores(chunk, block, results, fold.seconds)
         if not isinstance(self._fold_task.estimator, Pipeline):
-            fold.growth.forget_rows()  # to fit steps again takes longer than to copy rows
+            fold.growth.forget_rows()  # refitting steps takes longer than copying rows
         if not self.is_best and end == self.most:
             self._release(chunk)
 
     def _steps_of(self, fold: Fold, end: int) -> Iterator[tuple[int, TreeLimit]]:
-        """Grow an ensemble; yield the numbers of trees and the limits to be scored then."""
+        """Grow an ensemble; yield the numbers of trees and the limits to score."""
         growth = fold.growth
         assert growth is not None
-        wanted = range(1, end + 1) if self.is_best else sorted({end, *self._asked})
-        for n_trees in wanted:  # of trees that were there before
+        wanted = range(1, end + 1) if self.is_best else sorted({end, *self._wanted})
+        for n_trees in wanted:  # of trees grown before
             if n_trees <= growth.n_trees and (n_trees, self.limit) not in fold.scores:
                 yield n_trees, self.limit
-        # Forests find out-of-bag scores at the end of each fit, for all their trees.
+        # Forests compute out-of-bag scores at the end of each fit, for all their trees.
         steps = wanted if getattr(growth.estimator, "oob_score", False) else ()
         for step in [*([] if self.is_best else steps), end]:
             for n_trees in growth.grow(step, wanted) if step > growth.n_trees else ():
@@ -199,43 +199,43 @@ class GrownFolds:
             return [end] if end == self.n_trees else []
         return [*range(1 + max([0, *(one for one in self.ends if one < end)]), end + 1)]
 
-    def _is_known(self, chunk: int, end: int) -> bool:
+    def _is_cached(self, chunk: int, end: int) -> bool:
         """Return whether the scores of a fold are cached, in memory or in the store."""
         scores = self._folds[chunk].scores
         for block in [one for one in self.ends if one <= end] if self.is_best else [end]:
             sizes = self._sizes_of_block(block)
             if (block, self.limit) in scores:
                 continue
-            found = self._cache.find_scores(chunk, block, len(sizes)) if sizes else None
-            if found is None:
+            stored = self._cache.find_scores(chunk, block, len(sizes)) if sizes else None
+            if stored is None:
                 return False
-            scores |= zip(product(sizes, [self.limit]), found, strict=True)
+            scores |= zip(product(sizes, [self.limit]), stored, strict=True)
         return True
 
     def close(self) -> None:
-        """Leave the folds to trials of other sizes."""
+        """Release the folds to trials of other sizes."""
         for chunk in range(self.cut.n_folds):
             self._release(chunk)
         self._cache.close()
 
     def _release(self, chunk: int) -> None:
-        """Leave a fold to trials of other sizes; here, its scores stay."""
+        """Release a fold to trials of other sizes, but keep its scores."""
         fold = self._folds[chunk]
         outputs = fold.outputs if self._request.needs_predictions else {}
         self._folds[chunk] = Fold(None, dict(fold.scores), outputs, dict(fold.oob_scores))
-        if self.most == max([0, *self._asked]) and not self.is_best:
-            fold.growth = None  # all scores that will be asked for are known
-        self._cache.leave_fold(chunk, fold)
+        if self.most == max([0, *self._wanted]) and not self.is_best:
+            fold.growth = None  # all further scores are cached
+        self._cache.release_fold(chunk, fold)
 
-    def _take(self, chunk: int) -> Taken:
-        """Return the rows of a fold after the steps before the ensemble."""
+    def _take(self, chunk: int) -> FoldRows:
+        """Return the preprocessed rows of a fold."""
         train, test = self.cut.split(chunk).train_rows(), self.cut.test_rows(chunk)
-        estimator = with_last(self._fold_task.estimator, Taking())
+        estimator = with_last(self._fold_task.estimator, RowRecorder())
         rows = self._request.cross_validation.data_name()[0]
         name = digest(rows, self._cache.key_of_folds, encode(chunk))
         last, X = replace(self._fold_task, estimator=estimator).last_fitted(name, train, test)
-        train_X, y, weights = last.taken_
-        return Taken(train_X, y, weights, X, self._request.classes)
+        train_X, y, weights = last.rows_
+        return FoldRows(train_X, y, weights, X, self._request.classes)
 
     @cached_property
     def _test_rows(self) -> list[np.ndarray]:
@@ -243,21 +243,21 @@ class GrownFolds:
         return [self.cut.test_rows(chunk) for chunk in range(self.cut.n_folds)]
 
     def outputs_of(self, chunk: int, n_trees: int, limit: TreeLimit) -> list[np.ndarray]:
-        """Return the predictions of the first trees for the test rows, by the method."""
+        """Return the predictions of the first trees for the test rows, one per method."""
         fold, classes, columns = self._folds[chunk], self._request.classes, []
         if (n_trees, limit) in fold.outputs:
             return fold.outputs[n_trees, limit]
         assert fold.growth is not None
         fold.growth.take = partial(self._take, chunk)
         for method in self._methods:
-            predicted = without_single_column(fold.growth.respond(method, n_trees, limit))
+            predicted = without_single_column(fold.growth.predict(method, n_trees, limit))
             if method == "predict" and classes is not None:
                 predicted = predicted_codes(predicted, classes)
             columns.append(in_columns(predicted, method, self._candidate, classes, 1))
         return columns
 
     def has_outputs(self, chunk: int, n_trees: int) -> bool:
-        """Return whether the outputs of so many trees are known or can be computed."""
+        """Return whether the outputs of ``n_trees`` trees are in memory or can be computed."""
         fold = self._folds[chunk]
         has_grown = fold.growth is not None and fold.growth.n_trees >= n_trees
         return has_grown or (n_trees, self.limit) in fold.outputs
@@ -267,7 +267,7 @@ class GrownFolds:
         return self._tested(chunk, [self.outputs_of(chunk, n_trees, self.limit)])
 
     def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
-        """Return the test rows of a fold once for each of several outputs, as separate folds."""
+        """Return the test rows of a fold, repeated as separate folds for several outputs."""
         data, rows = self._request.data, np.tile(self._test_rows[chunk], len(outputs))
         weights = None if data.score_weights is None else data.score_weights[rows]
         columns = [np.concatenate(one) for one in zip(*outputs, strict=True)]
@@ -285,8 +285,8 @@ class GrownFolds:
     def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
         """Return the scores of a fold after several numbers of its trees.
 
-        Scores by scorers are to the bit those of a fit, for which the rows have the order in which
-        the splitter gives them. For the best of all sizes, our own formulas take less time.
+        Scores of scorers are equal to those of a fit, because the rows are in the order of the
+        splitter. To choose the best size, our formulas take less time.
         """
         request, rows, called = self._request, self._tested(chunk, outputs), {}
         for number, scorer in enumerate(() if self.is_best else request.scoring.metrics):
@@ -301,12 +301,12 @@ class GrownFolds:
         ]
 
     def result(self, chunk: int, n_trees: int) -> FoldResult:
-        """Return the scores of a fold after so many trees."""
+        """Return the scores of a fold after ``n_trees`` trees."""
         return self._folds[chunk].scores[n_trees, self.limit]
 
     def oob_score(self, n_folds: int, n_trees: int) -> float | None:
-        """Return the mean out-of-bag score of the first folds, if all are known."""
-        found = [fold.oob_scores.get(n_trees) for fold in self._folds[:n_folds]]
-        known = [one for one in found if one is not None]
-        has_all = len(known) == n_folds and self.limit is None and not self.is_best
-        return float(np.mean(known)) if has_all else None
+        """Return the mean out-of-bag score of the first folds; None unless all are computed."""
+        scores = [fold.oob_scores.get(n_trees) for fold in self._folds[:n_folds]]
+        computed = [one for one in scores if one is not None]
+        has_all = len(computed) == n_folds and self.limit is None and not self.is_best
+        return float(np.mean(computed)) if has_all else None

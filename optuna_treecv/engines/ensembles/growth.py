@@ -1,4 +1,4 @@
-"""The protocol of an ensemble of one fold that grows tree by tree, and the list of its kinds."""
+"""The protocol of an ensemble of one fold that grows tree by tree, and its implementations."""
 
 from abc import ABC
 from abc import abstractmethod
@@ -16,21 +16,21 @@ from sklearn.base import clone
 
 from optuna_treecv.estimators.base import divided
 
-# By the package of an estimator's class: the module here that knows how such ensembles grow.
+# The modules of growing ensembles, by the package of the estimator's class.
 _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
 
 
-#: After so many trees reports are due; at most 16 numbers, each at most 1.5 times the one before.
+#: The numbers of trees at which scores are reported.
 BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 
-#: What a leaf takes, about.
+#: The approximate bytes of a leaf.
 LEAF_BYTES = 100
 
-# A parameter of trees and its value; None: trees are as they were grown.
+# A parameter of trees and the value at which they are cut; None: trees as grown.
 TreeLimit = tuple[str, Any] | None
 
 
-class Taken(NamedTuple):
+class FoldRows(NamedTuple):
     """The rows of one fold, after the steps before the ensemble.
 
     Attributes
@@ -50,14 +50,14 @@ class Taken(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What can be made of the rows of a fold once for many ensembles.
+    """The rows of a fold in a form that many ensembles share.
 
     Attributes
     ----------
     rows : object
-        What ``Growth.prepare`` has made.
+        The result of ``Growth.prepare``.
     nbytes : int
-        The bytes that it takes.
+        The bytes of the rows.
     """
 
     rows: Any
@@ -72,24 +72,24 @@ class Growth(ABC):
     estimator : estimator
         Unfitted, with all its seeds. It is not changed.
     prepared : object
-        What ``prepare`` has made of the rows of the fold.
+        The result of ``prepare`` for the rows of the fold.
     take : callable
-        () -> Taken: the rows of the fold.
+        () -> FoldRows: the rows of the fold.
 
     Attributes
     ----------
     size : str
-        The name of the parameter that says how many trees there are.
+        The name of the parameter for the number of trees.
     is_boosted : bool
-        Whether each tree is grown on what those before it have left.
+        Whether each tree is grown on the residuals of those before it.
     blocks : list of int
-        After so many trees it is left for a while.
+        The numbers of trees at which growth may pause.
     of_patience : tuple of str
-        The names of the parameter that says after how many trees without a better score it ends.
+        The names of the parameter for early stopping after trees without a better score.
     n_trees : int
-        The trees so far, of one class where there are several.
+        The trees so far, those of one class if there are several.
     oob_score : float or None
-        The score of these trees on the training rows that they have not drawn, if asked for.
+        The out-of-bag score of these trees, if ``estimator`` computes it.
     """
 
     size: ClassVar[str] = "n_estimators"
@@ -99,7 +99,7 @@ class Growth(ABC):
     of_patience: ClassVar[tuple[str, ...]] = ()
     n_trees = 0
 
-    def __init__(self, estimator: Any, prepared: Any, take: Callable[[], Taken]) -> None:
+    def __init__(self, estimator: Any, prepared: Any, take: Callable[[], FoldRows]) -> None:
         self.estimator = estimator
         self.prepared = prepared
         self.take = take
@@ -107,13 +107,13 @@ class Growth(ABC):
     @classmethod
     @abstractmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return why an estimator is only fitted as a whole, a clause; "" if it can grow."""
+        """Return the reason why an estimator is fitted as a whole; "" if it can grow."""
 
     @classmethod
     def limit_of(
         cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
     ) -> TreeLimit:
-        """Return the parameter whose values are had from the largest trees, and its value there.
+        """Return the parameter whose values are cut from the largest trees, and its value there.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class Growth(ABC):
         searched : mapping of str to collection
             By the parameter, the values of a search, or the ends of their range.
         truncate : bool
-            That of ``treecv_objective``.
+            The argument of ``treecv_objective``.
         can_share : bool
             Whether several trials differ in this parameter and the number of trees alone.
         """
@@ -129,21 +129,21 @@ class Growth(ABC):
 
     @classmethod
     def n_trees_of(cls, estimator: Any) -> Any:
-        """Return how many trees an estimator asks for."""
+        """Return the number of trees of an estimator."""
         return getattr(estimator, cls.size)
 
     @classmethod
     def patience(cls, estimator: Any) -> int | None:
-        """Return after how many trees without a better score it would end; None: never."""
-        return next(filter(None, cls._patience_given(estimator).values()), None)
+        """Return the trees without a better score after which it stops early; None: never."""
+        return next(filter(None, cls._patience_parameters(estimator).values()), None)
 
     @classmethod
     def without_patience(cls, estimator: Any) -> Any:
-        """Return a clone that does not end early."""
-        return clone(estimator).set_params(**dict.fromkeys(cls._patience_given(estimator)))
+        """Return a clone without early stopping."""
+        return clone(estimator).set_params(**dict.fromkeys(cls._patience_parameters(estimator)))
 
     @classmethod
-    def _patience_given(cls, estimator: Any) -> dict[str, Any]:
+    def _patience_parameters(cls, estimator: Any) -> dict[str, Any]:
         parameters = estimator.get_params()
         return {name: parameters[name] for name in cls.of_patience if name in parameters}
 
@@ -155,49 +155,49 @@ class Growth(ABC):
         ----------
         estimator : estimator
         facts : object
-            What ``facts`` has returned for the rows of the fold.
+            The result of ``facts`` for the rows of the fold.
         """
         return {}
 
     @classmethod
-    def facts(cls, taken: Taken) -> Any:
-        """Return an array of facts about the rows of a fold, which ``settings`` needs; or None."""
+    def facts(cls, taken: FoldRows) -> Any:
+        """Return the properties of the rows of a fold that ``settings`` needs, or None."""
         return None
 
     @classmethod
-    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
-        """Return what ensembles with the same ``settings`` share of the rows of a fold."""
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: FoldRows) -> Prepared:
+        """Return the rows of a fold for all ensembles with the same ``settings``."""
         return Prepared(None, 0)
 
-    def forget_rows(self) -> None:  # noqa: B027  # most hold none
-        """Forget the rows that can be taken again."""
+    def forget_rows(self) -> None:  # noqa: B027  # most keep none
+        """Drop the rows, which ``take`` returns again."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """The bytes that the trees take, about."""
+        """The approximate bytes of the trees."""
 
     @abstractmethod
-    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
-        """Grow to so many trees; yield their number after each tree that may be asked about.
+    def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
+        """Grow up to ``n_trees`` trees; yield their number after each tree that may be scored.
 
         Parameters
         ----------
         n_trees : int
-        asked : collection of int
-            The numbers that will be asked about.
+        wanted : collection of int
+            The numbers of trees that will be scored.
         """
 
     @abstractmethod
-    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return the response to the test rows of the first trees.
+    def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
+        """Return the predictions of the first trees for the test rows.
 
         Parameters
         ----------
         method : {"predict", "predict_proba", "decision_function"}
         n_trees : int
         limit : (str, object) or None
-            A value of the parameter of ``limit_of``: its trees are cut from those that are there.
+            A value of the parameter of ``limit_of``, to which the trees are cut.
 
         Returns
         -------
@@ -207,9 +207,9 @@ class Growth(ABC):
 
 
 def response_of(numbers: np.ndarray, method: str, classes: np.ndarray | None) -> np.ndarray:
-    """Return a response from a booster's targets, or from its probabilities of classes.
+    """Return predictions by a method, from a booster's predictions or class probabilities.
 
-    Of two classes it has the probabilities of the second.
+    For two classes these are the probabilities of the second.
     """
     if classes is None:
         return numbers
@@ -219,7 +219,7 @@ def response_of(numbers: np.ndarray, method: str, classes: np.ndarray | None) ->
 
 
 def kind_of(estimator: Any) -> type[Growth] | None:
-    """Return how an estimator grows; None if it is no ensemble that does. Refuse rankers."""
+    """Return the class that grows an estimator, or None. Raise an error for rankers."""
     package = type(estimator).__module__.partition(".")[0]
     if package not in _MODULES:
         return None
@@ -233,14 +233,14 @@ def kind_of(estimator: Any) -> type[Growth] | None:
 
 
 def nests_by(estimator: Any) -> str:
-    """Return the parameter that is the number of trees, if an ensemble grows; else ""."""
+    """Return the parameter for the number of trees of a growing ensemble; else ""."""
     prefix, last = divided(estimator)
     kind = kind_of(last)
     return "" if kind is None else prefix + kind.size
 
 
 def of_size(estimator: Any, n_trees: int) -> Any:
-    """Return an ensemble of so many trees, which does not end early by other rows."""
+    """Return an ensemble of ``n_trees`` trees, without early stopping."""
     _, last = divided(estimator)
     kind = kind_of(last)
     assert kind is not None
@@ -249,6 +249,6 @@ def of_size(estimator: Any, n_trees: int) -> Any:
 
 
 def with_last(estimator: Any, last: Any) -> Any:
-    """Return a clone of a Pipeline with another last step; of others, this step alone."""
+    """Return a clone of a Pipeline with another last step; for others, this step alone."""
     prefix, _ = divided(estimator)
     return clone(estimator).set_params(**{prefix.removesuffix("__"): last}) if prefix else last

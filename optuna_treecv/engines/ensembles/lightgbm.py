@@ -1,4 +1,4 @@
-"""How ensembles of LightGBM grow: their own boosters, over bins that are kept for the study."""
+"""Growing ensembles of LightGBM: its boosters, on bins that are cached for the study."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -17,14 +17,14 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_sample_weight
 
+from optuna_treecv.engines.ensembles.growth import FoldRows
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
 from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import response_of
-from optuna_treecv.engines.ensembles.growth import Taken
 from optuna_treecv.engines.ensembles.growth import TreeLimit
 
-# Other names of parameters that the estimators themselves take care of.
+# Aliases of parameters that the estimators set.
 _SIZES = frozenset(
     "num_iterations num_iteration n_iter num_tree num_trees num_round num_rounds nrounds "
     "num_boost_round max_iter".split()
@@ -43,20 +43,20 @@ _OF_TREES = frozenset(
     "data_sample_strategy bagging_fraction bagging_freq feature_fraction feature_fraction_bynode "
     "min_data_in_leaf lambda_l1 lambda_l2 min_gain_to_split min_sum_hessian_in_leaf".split()
 )
-# The names of ``min_child_samples``, by which LightGBM leaves out columns.
+# The names of ``min_child_samples``, by which LightGBM drops columns.
 _LEAST = (
     *("min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples"),
     "min_samples_leaf",
 )
 
-# The rows of a column whose median is taken, and the numbers of sparse rows that are made dense at
-# once.
+# The rows of a column whose median is computed, and the numbers of sparse rows that are made dense
+# at once.
 _MOST_SORTED = 1000
 _MOST_NUMBERS = 2**22
 
 
 class LightGBMGrowth(Growth):
-    """A booster that is held open, and asked after each tree."""
+    """A booster that stays in memory, and predicts after each tree."""
 
     of_patience = _PATIENCE
 
@@ -70,7 +70,7 @@ class LightGBMGrowth(Growth):
         # LightGBM updates scores of a validation set with each tree. Those of linear trees differ
         # from predictions in the last digits. With boost_from_average=False, the initial score is
         # added to them twice if no column can be split.
-        self._is_noted = (
+        self._is_tracked = (
             parameters["boosting_type"] in ("gbdt", "goss")
             and not parameters.get("linear_tree")
             and parameters.get("boost_from_average", True) is True
@@ -82,20 +82,20 @@ class LightGBMGrowth(Growth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return why it must be fitted as a whole."""
+        """Return the reason why it is fitted as a whole; "" if it can grow."""
         parameters = estimator.get_params()
         if callable(parameters["objective"]):
             return "objective is a function"
         for names in (_SIZES, _OTHERS):
             if named := sorted(names & set(parameters)):
-                return f"{named[0]} is given, which stands for other parameters"
+                return f"{named[0]} is given, an alias of another parameter"
         return ""
 
     @classmethod
-    def facts(cls, taken: Taken) -> np.ndarray:
-        """Return of each column how many rows the most even split leaves on its smaller side.
+    def facts(cls, taken: FoldRows) -> np.ndarray:
+        """Return the number of rows on the smaller side of each column's most even split.
 
-        It is exact where that matters: for columns with one value in nearly all rows.
+        It is exact for columns with one value in nearly all rows, where it matters.
         """
         return _most_even_splits(_as_floats(taken.X))
 
@@ -103,21 +103,21 @@ class LightGBMGrowth(Growth):
     def settings(cls, estimator: Any, facts: np.ndarray) -> Mapping[str, Any]:
         """Return the parameters of bins.
 
-        LightGBM leaves out the columns that no split with ``min_child_samples`` rows on both sides
-        can use, before it draws columns. So Datasets differ where the columns do that are left
-        out, and not for each value: one is made with the least value that leaves out the same.
+        LightGBM drops the columns that no split with ``min_child_samples`` rows on both sides can
+        use, before it draws columns. So Datasets differ only between values that drop different
+        columns: one is made with the least value that drops the same ones.
         """
         parameters = _parameters(estimator, None)
-        given = [parameters.pop(name) for name in _LEAST if name in parameters]
-        least = 1 + int(facts[facts < given[0]].max(initial=0))
-        if given[0] > facts.max(initial=0) // 2:  # bins may allow no split that is so even
-            least = given[0]
+        sizes = [parameters.pop(name) for name in _LEAST if name in parameters]
+        least = 1 + int(facts[facts < sizes[0]].max(initial=0))
+        if sizes[0] > facts.max(initial=0) // 2:  # bins may allow no split that is so even
+            least = sizes[0]
         settings = {name: one for name, one in parameters.items() if name not in _OF_TREES}
         weights = {"class_weight": getattr(estimator, "class_weight", None)}
         return settings | weights | {_LEAST[0]: least}
 
     @classmethod
-    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: FoldRows) -> Prepared:
         """Return Datasets of the training rows and of the test rows, in the bins of the former."""
         y, weights = taken.y, taken.weights
         if taken.classes is not None:
@@ -126,7 +126,7 @@ class LightGBMGrowth(Growth):
             of_classes = compute_sample_weight(settings["class_weight"], taken.y)
             weights = of_classes if weights is None else weights * of_classes
         parameters = _parameters(estimator, taken.classes)
-        # The metric of fit refuses such labels. Boosters here have no metric.
+        # The metric of fit raises an error for such labels. Boosters here have no metric.
         metrics = f"{parameters['objective']} {estimator.get_params().get('metric')}"
         if "gamma" in metrics and np.min(y) <= 0:
             raise ValueError("y must be positive for the gamma deviance")
@@ -141,10 +141,10 @@ class LightGBMGrowth(Growth):
         )
 
     def forget_rows(self) -> None:
-        """Forget the test rows."""
+        """Drop the test rows."""
         self._test = None
 
-    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
+    def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
         """Update the booster."""
         while self.n_trees < n_trees:
             self._booster.update()
@@ -155,31 +155,31 @@ class LightGBMGrowth(Growth):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the trees take, about."""
+        """The approximate bytes of the trees."""
         leaves = self.estimator.num_leaves * (1 if self._classes is None else len(self._classes))
         return LEAF_BYTES * leaves * self.n_trees
 
-    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return what the booster says of the test rows."""
+    def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
+        """Return the predictions of the first trees for the test rows."""
         is_raw = method == "decision_function"
-        if n_trees == self.n_trees and self._is_noted and not is_raw:
-            numbers = self._said()
+        if n_trees == self.n_trees and self._is_tracked and not is_raw:
+            numbers = self._tracked_outputs()
         elif n_trees == self.n_trees or self._is_additive:
             if self._test is None:
                 self._test = _as_floats(self.take().test)
             n_kept, add = self._n_kept[n_trees], partial(self._booster.predict, self._test)
-            if is_raw and self._is_noted:
+            if is_raw and self._is_tracked:
                 return self._sum(n_kept, add)
             numbers = np.asarray(add(num_iteration=n_kept, raw_score=is_raw))
-        else:  # trees that are there change when others come
+        else:  # further trees change earlier ones
             first = type(self)(self.estimator, self.prepared, self.take)
             for _ in first.grow(n_trees):
                 pass
-            return first.respond(method, n_trees)
+            return first.predict(method, n_trees)
         return numbers if is_raw else response_of(numbers, method, self._classes)
 
     def _sum(self, n_kept: int, add: Callable[..., Any]) -> np.ndarray:
-        """Return the sum of what the first trees say of the test rows, from that before on."""
+        """Return the sum of the first trees for the test rows, from the last sum on."""
         n_summed, total = self._summed
         if n_summed > n_kept or n_kept == 0:
             n_summed, total = 0, 0.0
@@ -188,13 +188,13 @@ class LightGBMGrowth(Growth):
         self._summed = n_kept, total
         return np.asarray(total)
 
-    def _said(self) -> np.ndarray:
-        """Return what the booster has noted of the test rows while it grew."""
+    def _tracked_outputs(self) -> np.ndarray:
+        """Return the outputs for the test rows that LightGBM updates with each tree."""
         if self._outputs is None:
 
             def note(outputs: np.ndarray, _: Dataset) -> tuple[str, float, bool]:
                 self._outputs = outputs.copy()
-                return "noted", 0.0, True
+                return "outputs", 0.0, True
 
             self._booster.eval_valid(note)
         assert self._outputs is not None
@@ -205,7 +205,7 @@ KINDS = {LGBMClassifier: LightGBMGrowth, LGBMRegressor: LightGBMGrowth}
 
 
 def _parameters(estimator: Any, classes: np.ndarray | None) -> dict[str, Any]:
-    """Return the parameters of a booster that ``fit`` of an estimator would train."""
+    """Return the parameters of the booster that an estimator's ``fit`` would train."""
     parameters: dict[str, Any] = estimator.get_params()
     for name in ("importance_type", "n_estimators", "class_weight", "metric", *_PATIENCE):
         parameters.pop(name, None)
@@ -226,17 +226,17 @@ def _parameters(estimator: Any, classes: np.ndarray | None) -> dict[str, Any]:
 
 
 def _as_floats(X: Any) -> Any:
-    """Return rows as ``fit`` and ``predict`` of an estimator pass them on."""
+    """Return rows as an estimator's ``fit`` and ``predict`` pass them to a booster."""
     if hasattr(X, "columns"):
         return X
     return check_array(X, accept_sparse=True, ensure_all_finite=False)
 
 
 def _most_even_splits(X: Any) -> np.ndarray:
-    """Return of each column how many rows are on the smaller side of the most even split.
+    """Return the number of rows on the smaller side of each column's most even split.
 
-    They are counted beside the median of some rows, which is exact where nearly all rows have the
-    same value.
+    They are counted on both sides of the median of a sample of rows, which is exact if nearly all
+    rows have the same value.
     """
     if sparse.issparse(X):
         X = X.tocsc()
@@ -249,14 +249,14 @@ def _most_even_splits(X: Any) -> np.ndarray:
     X = np.asarray(X)
     is_missing = np.isnan(X)
     if is_missing.any():
-        X = np.where(is_missing, np.inf, X)  # what is missing comes last
-    some = X[:: 1 + len(X) // _MOST_SORTED]
-    median = np.partition(some, len(some) // 2, axis=0)[len(some) // 2]
+        X = np.where(is_missing, np.inf, X)  # missing values come last
+    sample = X[:: 1 + len(X) // _MOST_SORTED]
+    median = np.partition(sample, len(sample) // 2, axis=0)[len(sample) // 2]
     return np.maximum((X < median).sum(axis=0), (X > median).sum(axis=0))
 
 
 def _most_even_split(column: Any) -> int:
-    """Return the same of a column of a frame; all rows for one of several categories."""
+    """Return the same for a column of a frame; all rows for one with several categories."""
     if str(column.dtype) == "category":
         column = column.cat.codes
         if column.max() > 1:

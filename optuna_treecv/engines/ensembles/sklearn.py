@@ -1,4 +1,4 @@
-"""How ensembles of scikit-learn grow: they are fitted further by ``warm_start``."""
+"""Growing ensembles of scikit-learn, which are fitted incrementally by ``warm_start``."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -25,22 +25,22 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.utils import check_array
 
 from optuna_treecv.engines.ensembles.growth import BLOCKS
+from optuna_treecv.engines.ensembles.growth import FoldRows
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
-from optuna_treecv.engines.ensembles.growth import Taken
 from optuna_treecv.engines.ensembles.growth import TreeLimit
 from optuna_treecv.rows.checks import is_integer
 
-# Of trees whose depth is not limited, the depth that is assumed.
+# The assumed depth of trees without a limit.
 _DEPTH = 12
 _NODE_BYTES = 64
 
-# The least values that scikit-learn takes.
+# The minimum values of scikit-learn.
 _LEAST = {"max_depth": 1, "max_leaf_nodes": 2}
 
 
 class WarmGrowth(Growth):
-    """An estimator that is fitted further."""
+    """An estimator that is fitted incrementally."""
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
@@ -49,20 +49,20 @@ class WarmGrowth(Growth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return why it must be fitted as a whole."""
+        """Return the reason why it is fitted as a whole; "" if it can grow."""
         return "warm_start is set" if estimator.warm_start else ""
 
     @cached_property
-    def taken(self) -> Taken:
+    def taken(self) -> FoldRows:
         """The rows of the fold."""
         return self.take()
 
     def forget_rows(self) -> None:
-        """Forget the rows of the fold."""
+        """Drop the rows of the fold."""
         vars(self).pop("taken", None)
 
     def fit(self, n_trees: int) -> None:
-        """Fit it further, to so many trees."""
+        """Fit it up to ``n_trees`` trees."""
         X, y, weights, *_ = self.taken
         self._n_rows = len(y)
         options = {} if weights is None else {"sample_weight": weights}
@@ -72,45 +72,45 @@ class WarmGrowth(Growth):
 
 
 class BoostedGrowth(WarmGrowth):
-    """Boosting, which may end by itself; it says itself what its first trees say."""
+    """Boosting, possibly with early stopping; ``staged_predict`` has the first n trees."""
 
-    # To go on, it asks all trees so far about all rows.
+    # Each further fit predicts all training rows by all trees so far.
     blocks = BLOCKS[1::2]
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        # By the method: what the first trees say, one after another, and how many they are.
+        # By the method: the predictions of the first trees in turn, and the number of trees.
         self._staged: dict[str, tuple[Iterator[np.ndarray], int]] = {}
-        self._said: dict[str, tuple[int, np.ndarray]] = {}
+        self._predicted: dict[str, tuple[int, np.ndarray]] = {}
 
     def forget_rows(self) -> None:
-        """Forget the rows of the fold, also those that stages are asked about."""
+        """Drop the rows of the fold, also those of staged predictions."""
         super().forget_rows()
         self._staged = {}
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the trees take, about."""
+        """The approximate bytes of the trees."""
         parameters = self.estimator.get_params()
         depth = parameters["max_depth"] or _DEPTH
         leaves = parameters["max_leaf_nodes"] or 2 ** min(depth, _DEPTH)
         n_classes = len(getattr(self.fitted, "classes_", (0,)))
         return LEAF_BYTES * leaves * n_classes * self.n_trees
 
-    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
-        """Fit further; where it has ended by itself, the further trees are none."""
+    def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
+        """Fit further; no trees are added after early stopping."""
         first = self.n_trees + 1
         if not self.has_ended:
             self.fit(n_trees)
-            self._staged, self._said = {}, {}
+            self._staged, self._predicted = {}, {}
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return why it must be fitted as a whole: it would not tell whether it has ended."""
+        """Return the reason why it is fitted as a whole; it does not expose early stopping."""
         if cls is BoostedGrowth and estimator.n_iter_no_change is not None:
-            return "n_iter_no_change ends it by rows of its own"
+            return "n_iter_no_change holds out training rows"
         return super().why_not(estimator)
 
     @property
@@ -126,22 +126,22 @@ class BoostedGrowth(WarmGrowth):
             return False
         return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
 
-    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return what the first trees say."""
+    def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
+        """Return the predictions of the first trees for the test rows."""
         n_fitted = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
         n_trees = min(n_trees, n_fitted)
-        n_said, said = self._said.get(method, (0, None))
-        if n_said != n_trees:
+        n_predicted, predicted = self._predicted.get(method, (0, None))
+        if n_predicted != n_trees:
             stages, at = self._staged.get(method, (iter(()), 0))
             if at == 0 or at > n_trees:
                 stages = getattr(self.fitted, f"staged_{method}")(self.taken.test)
                 at = 0
-            said = next(islice(stages, n_trees - at - 1, None))
-            if said.ndim > 1 and said.shape[1] == 1:  # as decision_function itself has it
-                said = said[:, 0]
-            self._staged[method], self._said[method] = (stages, n_trees), (n_trees, said)
-        assert said is not None
-        return said
+            predicted = next(islice(stages, n_trees - at - 1, None))
+            if predicted.ndim > 1 and predicted.shape[1] == 1:  # as decision_function returns it
+                predicted = predicted[:, 0]
+            self._staged[method], self._predicted[method] = (stages, n_trees), (n_trees, predicted)
+        assert predicted is not None
+        return predicted
 
 
 class HistGrowth(BoostedGrowth):
@@ -151,7 +151,7 @@ class HistGrowth(BoostedGrowth):
 
 
 class BaggedGrowth(WarmGrowth):
-    """Models that do not know of each other, whose answers are averaged.
+    """Independent models whose predictions are averaged.
 
     Those of forests are decision trees, which can be cut.
     """
@@ -160,16 +160,16 @@ class BaggedGrowth(WarmGrowth):
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        # By the method and the limit: the sum over the first models, and how many they are.
+        # By the method and the limit: the number of the first models, and their sum.
         self._sums: dict[Any, tuple[int, Any]] = {}
         self._test: Any = None
-        self._leaves: list[np.ndarray] = []  # of the test rows, by the tree
+        self._leaves: list[np.ndarray] = []  # of test rows, by tree
 
     @classmethod
     def limit_of(
         cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
     ) -> TreeLimit:
-        """Return the parameter that is had by cuts.
+        """Return the parameter whose values are cut from larger trees.
 
         A tree of ``max_leaf_nodes`` is the first nodes of a larger one, as nodes are split best
         first, and ``ccp_alpha`` prunes a tree that has grown. A pruned tree has no such order, so
@@ -188,7 +188,7 @@ class BaggedGrowth(WarmGrowth):
         sizes = [inf if one is None else one for one in searched[name]]
         is_valid = value is None or (is_integer(value) and value >= _LEAST[name])
         widest = max(sizes) if all(is_integer(one) or one == inf for one in sizes) else -inf
-        # Values that no fit takes, and those beyond the ends of the search, are left to a fit.
+        # Invalid values, and those beyond the ends of the search, need a fit.
         if not is_valid or (inf if value is None else value) > widest:
             return None
         if widest == inf:
@@ -197,7 +197,7 @@ class BaggedGrowth(WarmGrowth):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the models and the leaves of test rows take, about."""
+        """The approximate bytes of the models and of the leaves of test rows."""
         models: Any = getattr(self.fitted, "estimators_", ())
         trees = [one.tree_ for one in models if hasattr(one, "tree_")]
         n_nodes = sum(one.node_count for one in trees)
@@ -206,7 +206,7 @@ class BaggedGrowth(WarmGrowth):
         leaves = sum(one.nbytes for one in self._leaves)
         return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 
-    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
+    def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
         """Fit further."""
         first = self.n_trees + 1
         self.fit(n_trees)
@@ -214,56 +214,56 @@ class BaggedGrowth(WarmGrowth):
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
 
-    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return the mean of what the first models say."""
+    def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
+        """Return the mean prediction of the first models for the test rows."""
         classes = self.taken.classes
         if method == "predict" and classes is not None:
-            return classes[self.respond("predict_proba", n_trees, limit).argmax(axis=1)]
+            return classes[self.predict("predict_proba", n_trees, limit).argmax(axis=1)]
         n_summed, total = self._sums.get((method, limit), (0, 0.0))
         if n_summed > n_trees:
             n_summed, total = 0, 0.0
-        say = self._said_by_model
+        predict = self._predict_by_model
         if not hasattr(self.fitted, "estimators_features_"):
-            say = partial(self._said_by_tree, limit=limit)
+            predict = partial(self._predict_by_tree, limit=limit)
         for number in range(n_summed, n_trees):
-            total = total + say(number, method)
+            total = total + predict(number, method)
         self._sums[method, limit] = n_trees, total
         return total / n_trees
 
     def forget_rows(self) -> None:
-        """Forget the rows of the fold, and what trees see of the test rows."""
+        """Drop the rows of the fold, also the test rows as trees read them."""
         super().forget_rows()
         self._test = None
 
-    def _said_by_model(self, number: int, method: str) -> np.ndarray:
-        """Return what one model of any kind says."""
-        one = copy(self.fitted)
-        one.estimators_, one.n_estimators = self.fitted.estimators_[number : number + 1], 1
-        one.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
-        return getattr(one, method)(self.taken.test)
+    def _predict_by_model(self, number: int, method: str) -> np.ndarray:
+        """Return the predictions of one model of any kind."""
+        single = copy(self.fitted)
+        single.estimators_, single.n_estimators = self.fitted.estimators_[number : number + 1], 1
+        single.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
+        return getattr(single, method)(self.taken.test)
 
-    def _said_by_tree(self, number: int, method: str, limit: TreeLimit) -> np.ndarray:
-        """Return the values of the leaves of the test rows in a tree as it is, or as it is cut."""
+    def _predict_by_tree(self, number: int, method: str, limit: TreeLimit) -> np.ndarray:
+        """Return the values of the leaves of the test rows in a tree, possibly cut."""
         if self._test is None:
             self._test = check_array(
                 self.taken.test, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
             )
         for tree in self.fitted.estimators_[len(self._leaves) : number + 1]:
             self._leaves.append(tree.apply(self._test, check_input=False).astype(np.int32))
-        one, nodes = self.fitted.estimators_[number], self._leaves[number]
+        tree, nodes = self.fitted.estimators_[number], self._leaves[number]
         name, value = limit or ("", None)
         if name == "ccp_alpha":
-            one = copy(one).set_params(ccp_alpha=value)
-            one._prune_tree()  # as fit does; it makes a tree of its own
-            nodes = one.apply(self._test, check_input=False)
+            tree = copy(tree).set_params(ccp_alpha=value)
+            tree._prune_tree()  # as fit does; the grown tree is unchanged
+            nodes = tree.apply(self._test, check_input=False)
         elif value is not None:
-            nodes = cut_nodes(one.tree_, name, value)[nodes]
-        values: np.ndarray = one.tree_.value[nodes, 0]
+            nodes = cut_nodes(tree.tree_, name, value)[nodes]
+        values: np.ndarray = tree.tree_.value[nodes, 0]
         return values if method == "predict_proba" else values[:, 0]
 
 
 def cut_nodes(tree: Any, name: str, value: int) -> np.ndarray:
-    """Return of each node of a tree the lowest node above it, or itself, that a cut tree has."""
+    """Return, for each node of a tree, itself or its lowest ancestor in the cut tree."""
     nodes, inner = np.arange(tree.node_count), np.flatnonzero(tree.children_left >= 0)
     above = nodes.copy()
     above[tree.children_left[inner]] = above[tree.children_right[inner]] = inner

@@ -1,4 +1,4 @@
-"""How ensembles of XGBoost grow: their own boosters, over bins that are kept for the study."""
+"""Growing ensembles of XGBoost: its boosters, on bins that are cached for the study."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -13,25 +13,25 @@ from xgboost import QuantileDMatrix
 from xgboost import XGBClassifier
 from xgboost import XGBRegressor
 
+from optuna_treecv.engines.ensembles.growth import FoldRows
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
 from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import response_of
-from optuna_treecv.engines.ensembles.growth import Taken
 from optuna_treecv.engines.ensembles.growth import TreeLimit
 
-# The parameters on which the rows depend that boosters are trained on.
+# The parameters on which the rows of boosters depend.
 _OF_ROWS = (
     *("max_bin", "missing", "enable_categorical", "feature_types", "feature_weights", "n_jobs"),
     *("tree_method", "device"),
 )
 
-# To hand work to a thread takes a tenth of a millisecond.
+# The trees per call in the thread, because a call takes a tenth of a millisecond.
 _AT_ONCE = 16
 
 
 class XGBoostGrowth(Growth):
-    """A booster that is held open, and asked after each tree."""
+    """A booster that stays in memory, and predicts after each tree."""
 
     of_patience = ("early_stopping_rounds",)
 
@@ -44,39 +44,39 @@ class XGBoostGrowth(Growth):
         if self._classes is not None and len(self._classes) > 2:
             parameters |= {"objective": "multi:softprob", "num_class": len(self._classes)}
         parameters["nthread"] = estimator.n_jobs
-        # The boosters of a thread draw rows from one source of random numbers.
+        # The boosters of a thread share one random number generator.
         self._thread = ThreadPoolExecutor(1)
         self._booster = self._thread.submit(Booster, parameters, [self._train]).result()
         self._n_updates = 0
-        self._said: dict[int, np.ndarray] = {}
+        self._predicted: dict[int, np.ndarray] = {}
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return why it must be fitted as a whole."""
+        """Return the reason why it is fitted as a whole; "" if it can grow."""
         parameters = estimator.get_params()
         if callable(parameters["objective"]) or parameters["objective"] == "multi:softmax":
-            return "objective has no probabilities of its own"
+            return "objective predicts no probabilities"
         if parameters["callbacks"] is not None:
             return "callbacks are given"
         if parameters["booster"] not in (None, "gbtree"):
-            return f"booster={parameters['booster']!r} changes the trees that are there"
+            return f"booster={parameters['booster']!r} changes earlier trees"
         if "num_boost_round" in parameters:
-            return "num_boost_round is given, which stands for n_estimators"
+            return "num_boost_round is given instead of n_estimators"
         return ""
 
     @classmethod
     def n_trees_of(cls, estimator: Any) -> Any:
-        """Return how many trees an estimator asks for; None stands for 100."""
+        """Return the number of trees of an estimator; the default is 100."""
         return estimator.get_num_boosting_rounds()
 
     @classmethod
     def settings(cls, estimator: Any, facts: Any) -> Mapping[str, Any]:
-        """Return the parameters of the rows."""
+        """Return the parameters on which the prepared rows depend."""
         return {name: getattr(estimator, name) for name in _OF_ROWS}
 
     @classmethod
-    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: Taken) -> Prepared:
-        """Return the rows of one fold, in quantiles where ``fit`` would make them."""
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: FoldRows) -> Prepared:
+        """Return the rows of one fold, in quantiles if ``fit`` would compute these."""
         if taken.classes is not None:
             n_classes = len(taken.classes)
             if not np.array_equal(taken.classes, np.arange(n_classes)):
@@ -104,38 +104,38 @@ class XGBoostGrowth(Growth):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the trees take, about."""
+        """The approximate bytes of the trees."""
         leaves = self.estimator.max_leaves or 2 ** min(self.estimator.max_depth or 6, 12)
         n_classes = 1 if self._classes is None else len(self._classes)
         return LEAF_BYTES * leaves * n_classes * self.n_trees
 
-    def grow(self, n_trees: int, asked: Collection[int] = ()) -> Iterator[int]:
-        """Update the booster, some trees before the thread is left."""
+    def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
+        """Update the booster, several trees per call in its thread."""
         while self.n_trees < n_trees:
             if self.n_trees == self._n_updates:
                 more = min(n_trees - self.n_trees, _AT_ONCE)
-                self._said = self._thread.submit(self._update, more, asked).result()
+                self._predicted = self._thread.submit(self._update, more, wanted).result()
             self.n_trees += 1
             yield self.n_trees
 
-    def _update(self, more: int, asked: Collection[int]) -> dict[int, np.ndarray]:
-        """Add trees; return what the first ones say where that will be asked."""
-        said = {}
+    def _update(self, more: int, wanted: Collection[int]) -> dict[int, np.ndarray]:
+        """Add trees; return the predictions at the ``wanted`` numbers of trees."""
+        predicted = {}
         for number in range(self._n_updates + 1, self._n_updates + more + 1):
             self._booster.update(self._train, number - 1)
             self._n_updates = number
-            if number in asked:
-                said[number] = self._predict(number)
-        return said
+            if number in wanted:
+                predicted[number] = self._predict(number)
+        return predicted
 
     def _predict(self, n_trees: int) -> np.ndarray:
         return self._booster.predict(
             self._test, iteration_range=(0, n_trees), validate_features=False
         )
 
-    def respond(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return what the booster says of the test rows."""
-        numbers = self._said.get(n_trees)
+    def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
+        """Return the predictions of the first trees for the test rows."""
+        numbers = self._predicted.get(n_trees)
         if numbers is None:
             numbers = self._predict(n_trees)
         return response_of(numbers, method, self._classes)
