@@ -417,13 +417,13 @@ def test_a_store_serves_the_next_process(store_url):
         (HuberRegressor(), "models of HuberRegressor do not follow from sums over rows"),
         (Ridge(solver="lbfgs", positive=True), "positive=True has no closed form"),
         (Ridge(positive=True), "positive=True has no closed form"),
-        (Ridge(alpha=np.ones(1)), "alpha is not one number"),
+        (Ridge(alpha=np.ones(1)), "alpha is not a number"),
         (
             make_pipeline(MaxAbsScaler(), Ridge()),
             "the step 'maxabsscaler' cannot be done before the folds: MaxAbsScaler learns from "
             "the rows",
         ),
-        (Ridge(alpha=0), "alpha=0 has no model where columns depend on each other"),
+        (Ridge(alpha=0), "alpha=0 has no unique model if columns are linearly dependent"),
         (
             make_pipeline(PolynomialFeatures(4), Ridge()),
             "X has more columns than a training set has rows",
@@ -459,7 +459,7 @@ def test_own_scorers_see_fitted_models():
     [
         (Ridge(alpha=-1.0), Y, {}, r"'alpha' parameter of Ridge"),
         (Ridge(), Y, {"order": "random"}, r"^order must be 'fixed'"),
-        (Ridge(alpha=0), Y, {}, r"^alpha must be above 0 where columns of X depend on each other"),
+        (Ridge(alpha=0), Y, {}, r"^alpha must be above 0 if columns of X are linearly dep"),
         (RidgeClassifier(), np.arange(N_ROWS) // 20, {"cv": GroupKFold(3)}, "lacks a class"),
     ],
 )

@@ -42,7 +42,7 @@ FAR = np.r_[X[:3] * 1e9, X[3:]]
 FAR_AND_SMALL = np.r_[X[:3] * 1e6, X[3:] * 0.1]
 ALIKE = np.c_[X, X[:, 0] + 1e-13 * X[:, 1]]
 
-NO_SUMS = "sums over rows do not tell its models ("
+NO_SUMS = "its models cannot be computed from sums over rows ("
 INFINITE = "a model that follows from sums over rows is not finite"
 
 CORNERS = {

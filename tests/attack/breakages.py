@@ -539,7 +539,7 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: a row that is left out is its own neighbour",
-        "        is_other = indices != own[:, None]\n",
+        "        is_other = indices != tested[:, None]\n",
         "        is_other = (np.arange(size + 2) <= size) & (indices >= 0)\n",
         "test_neighbors::test_no_row_reaches_the_model_that_tests_it"
         " test_neighbors::test_rows_that_are_left_out_one_by_one",

@@ -1,8 +1,8 @@
 """The engine "neighbors": one search for the neighbours of all test rows serves many settings.
 
 One search per fold, for the largest ``n_neighbors``, serves smaller ones and both ``weights``. The
-first k of K neighbours are those of a search for k where the next one is farther away. Where it is
-not, scikit-learn's choice among equal distances depends on k, so that the row is asked for again.
+first k of K neighbours are those of a search for k if the next one is farther away. Otherwise
+scikit-learn's choice among equal distances depends on k, so that the row is searched again.
 """
 
 from collections.abc import Iterator
@@ -63,27 +63,27 @@ from optuna_treecv.types import Features
 from optuna_treecv.types import ParamValue
 from optuna_treecv.types import Targets
 
-#: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has how many of the first k
-#: neighbours are chosen among more rows at the same distance, 0 where all of these have the same
+#: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has the number of the first k
+#: neighbours that are chosen among more rows at the same distance, 0 if all of these have the same
 #: target; and the second one, whether sums over the first k depend on the order among equal
 #: distances.
 Choices = tuple[Array, Array]
 
-# The bytes of the neighbours of all folds that are held, and kept; and of fitted training rows.
+# The bytes of the neighbours of all folds in memory and in the cache; and of fitted training rows.
 _MOST_BYTES = 2**27
 
-# Trees leave out nodes by rounded bounds, so that distances which differ by less than this share
-# may be taken for equal. Sums of votes that differ by less depend on their order.
+# Trees skip nodes by rounded bounds, so that distances that differ by less than this share may be
+# treated as equal. Sums of votes that differ by less depend on their order.
 _NEAR = 1e-9
 
-# The share of squares by which a difference of them is rounded, and how many times as large it is
-# where its inverse can be a weight.
+# The relative rounding error of a difference of squares, and the multiple of it that a squared
+# distance needs for its inverse to be a weight.
 _EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
 
-# The columns of a list before its distances, see ``Lists``.
+# The columns before the distances in ``Lists``.
 _HEAD = 4
 
-# The neighbours that are searched for at least where a callable suggests their number.
+# The least number of neighbours to search for if a callable suggests it.
 _MOST_BEFORE = 31
 
 
@@ -103,7 +103,7 @@ def plan_neighbors(request: Request) -> Plan | Declined:
 
 
 def _divide(estimator: Estimator) -> Parts | str:
-    """Return the parts of an estimator, or why it is not for this engine.
+    """Return the parts of an estimator, or the reason why the engine does not take it.
 
     Its transformers may be any, and are fitted per fold.
     """
@@ -115,24 +115,24 @@ def _divide(estimator: Estimator) -> Parts | str:
 
 
 def _why_not(request: Request, parts: Parts) -> str:
-    """Return why the neighbours of an estimator are not searched for once, a clause."""
+    """Return the reason why one search does not serve all settings; "" if it does."""
     data = request.data
     if request.metadata.weights is not None or request.metadata.others:
         return f"{type(parts.last).__name__} takes no weights and no further arguments"
     if data.y is None or data.y.dtype.kind not in "biufUSO":
         return "y is missing"
     if isinstance(parts.last, KNeighborsRegressor) and data.y.dtype.kind not in "biuf":
-        return "y holds no numbers"
+        return "y is not numeric"
     return NeighborFolds.why_not(parts.last) or why_not_scored(request)
 
 
 class NeighborsPlan(JointPlan):
-    """One search per fold; wrong parameters are errors of the fits of the folds."""
+    """One search per fold; invalid parameters are errors of the fits."""
 
     name = "neighbors"
     reason = "one search for neighbours serves all values of n_neighbors and weights"
     lost = "a prediction is not finite"
-    refused = "one search does not serve its folds"
+    refused = "one search cannot serve all settings"
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
@@ -146,7 +146,7 @@ class NeighborsPlan(JointPlan):
         )
 
     def point(self, candidate: Candidate, repeat: Repeat) -> object:
-        """Return the values of free parameters, and the seed of transformers that lack one."""
+        """Return the values of free parameters, and the seed of transformers without one."""
         point, seed = super().point(candidate, repeat), self.seed(repeat)
         return point if seed is None else (point, seed)
 
@@ -156,7 +156,7 @@ class NeighborsPlan(JointPlan):
         return self.request.settings.seed + repeat.number if lacks_one else None
 
     def rows(self, repeat: Repeat) -> PreparedRows:
-        """Return the targets in prepared order; the rows stay as they were given."""
+        """Return the targets in prepared order; the rows are in the given order."""
         target = "number" if self.request.classes is None else "class"
 
         def numbers(X: Features) -> Array:
@@ -168,37 +168,37 @@ class NeighborsPlan(JointPlan):
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> "NeighborFolds":
-        """Return candidates bound to the rows as given."""
+        """Return candidates bound to the rows in the given order."""
         return NeighborFolds(self, repeat, rows, candidates, method)
 
     def cost(self) -> str:
-        """Return that one search serves all settings."""
+        """Return a sentence: one search serves all settings."""
         names = " and ".join(self.parts.parameters)
         return (
             f"One search per fold in {self.request.cross_validation.folds_in_words} serves all "
-            f"values of {names}; the steps before it are fitted once per fold."
+            f"values of {names}; transformers are fitted once per fold."
         )
 
 
 class Lists(NamedTuple):
-    """The nearest neighbours of some test rows, views of an array of float64.
+    """The nearest neighbours of some test rows, as views of an array of float64.
 
     Attributes
     ----------
-    n_known : ndarray of shape (n_rows,)
-        So many neighbours of each row are known for certain, and the distance to the next one.
+    n_certain : ndarray of shape (n_rows,)
+        The number of neighbours of each row that are certain; the next distance follows them.
     are_single : ndarray of shape (n_rows,)
-        Whether distances are float32 in scikit-learn, so that weights are too.
+        Whether distances and weights are float32 in scikit-learn.
     share, product : ndarray of shape (n_rows, 1)
-        Two distances are apart if their difference is more than this share of the larger one, and
-        times the larger one more than this product.
+        Two distances differ if their difference exceeds this share of the larger one, and times
+        the larger one exceeds this product.
     distances : ndarray of shape (n_rows, n_neighbors + 1)
-        In ascending order, and infinite where there are no more.
+        In ascending order, followed by infinities.
     neighbors : ndarray of shape (n_rows, n_neighbors + 1)
-        The rows as given.
+        The numbers of rows in the given order.
     """
 
-    n_known: Array
+    n_certain: Array
     are_single: Array
     share: Array
     product: Array
@@ -207,17 +207,17 @@ class Lists(NamedTuple):
 
     @classmethod
     def of(cls, memory: Array) -> "Lists":
-        """Return the parts of an array (n_rows, 4 + 2 (n_neighbors + 1))."""
+        """Return the views of an array (n_rows, 4 + 2 (n_neighbors + 1))."""
         half = (memory.shape[1] + _HEAD) // 2
         share, product, distances, neighbors = np.split(memory[:, 2:], [1, 2, half - 2], axis=1)
         return cls(memory[:, 0], memory[:, 1], share, product, distances, neighbors)
 
     def typed_distances(self) -> Array:
-        """Return the distances in the type of scikit-learn's."""
+        """Return the distances in the type that scikit-learn returns."""
         return self.distances.astype(np.float32) if self.are_single.any() else self.distances
 
     def ties(self) -> Array:
-        """Return which distances equal the next one, (n_rows, n_neighbors); also if not finite."""
+        """Return a mask of distances equal to the next one, or not finite."""
         further = self.distances[:, 1:]
         with np.errstate(invalid="ignore"):
             step = further - self.distances[:, :-1]
@@ -235,7 +235,7 @@ class NeighborFolds(Family):
         Only their classes are read.
     candidates : sequence of estimators
     method : str
-        The response that is asked for; "": those that the scores need.
+        The method of predictions; "": the methods that the scores need.
     """
 
     parameters = ("n_neighbors", "weights")
@@ -250,10 +250,10 @@ class NeighborFolds(Family):
     ) -> None:
         request, parts = plan.request, plan.parts
         self._cut, self._classes, self._seed = repeat.cut, rows.classes, plan.seed(repeat)
-        # Whether all training sets of single test rows are the same rows but one.
-        self._leaves_out = not any(map(why_not_rowwise, parts.steps))
+        # Whether the training set of a single test row is all other rows, transformed once.
+        self._is_stateless = not any(map(why_not_rowwise, parts.steps))
         y: Targets = request.data.y
-        # Class codes, or numbers of the type that was given, in the order of the rows as given.
+        # Class codes, or numbers of the given type, in the given order.
         self._y = y if rows.classes is None else as_codes(y, rows.classes)
         self._models: dict[int, tuple[Estimator, Features]] = {}
         scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
@@ -263,16 +263,16 @@ class NeighborFolds(Family):
         self._prefix, self._folds = parts.prefix, fold_task_of(request, candidates[0], repeat)
         points = [last_step(candidate) for candidate in candidates]
         self._at = {repr(self._values(points[0])): self._folds.estimator}
-        # So many neighbours are searched for, or as many as a point has.
+        # The number of neighbours to search for, at least that of each point.
         searched = request.cross_validation.search.ends
         memory = request.cross_validation.shared.memory
         ends = searched.get(f"{parts.prefix}n_neighbors", ())
         if not searched and memory is not None:
-            # A callable suggests, so that trials are known one by one: most search no further.
+            # A callable suggests trials one by one: most need no more neighbours than these.
             sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
             ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)
         self._most = max([0, *(int(end) for end in ends if isinstance(end, int))])
-        # Whether other points may ask for the same neighbours.
+        # Whether other points may need the same neighbours.
         self._may_recur = memory is not None or len(points) > 1
         super().__init__(points, rows, None, request.settings.n_threads)
 
@@ -282,7 +282,7 @@ class NeighborFolds(Family):
     def _bind(self, estimators: Sequence[Estimator]) -> None:
         self._points = [self._values(one) for one in estimators]
         numbers = [one["n_neighbors"] for one in self._points]
-        # Of wrong numbers scikit-learn itself says so.
+        # scikit-learn raises an error for invalid numbers.
         sizes = [max(0, int(k)) if isinstance(k, Integral) else 0 for k in numbers]
         self._sizes = np.array(sizes)
         self._most = max(1, min(max(self._most, *sizes), self._cut.n_rows // 2 - 1))
@@ -294,15 +294,14 @@ class NeighborFolds(Family):
     def _fit(self, chunk: int | None, point: dict[str, ParamValue]) -> tuple[Estimator, Features]:
         """Return the last step with these parameters, fitted on a fold's training rows.
 
-        Its test rows follow after the steps, in the order of the splitter. The chunk None has all
-        rows.
+        The preprocessed test rows follow, in the order of the splitter. Chunk None has all rows.
         """
         if (values := repr(point)) not in self._at:
             parameters = {self._prefix + name: value for name, value in point.items()}
             self._at[values] = clone(self._folds.estimator).set_params(**parameters)
-        cut, every = self._cut, np.arange(self._cut.n_rows)
-        train = every if chunk is None else cut.split(chunk).train_rows()
-        test = every if chunk is None else cut.test_rows(chunk)
+        cut, rows = self._cut, np.arange(self._cut.n_rows)
+        train = rows if chunk is None else cut.split(chunk).train_rows()
+        test = rows if chunk is None else cut.test_rows(chunk)
         with foreign_code():
             folds = replace(self._folds, estimator=self._at[values])
             last, X = folds.last_fitted(b"", train, test)
@@ -310,7 +309,7 @@ class NeighborFolds(Family):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts | None = None) -> str:
-        """Return why neighbours are not searched for once, a clause."""
+        """Return the reason why one search does not serve all settings; "" if it does."""
         if callable(estimator.weights):
             return "weights is a function"
         if isinstance(estimator.metric, str) and estimator.metric == "precomputed":
@@ -318,7 +317,7 @@ class NeighborFolds(Family):
         return "p is infinite" if estimator.p == np.inf else ""
 
     def response(self, outputs: Array, method: str) -> Array:
-        """Return the columns of a response; "predict" of classifiers gives class codes."""
+        """Return the predictions of a method; "predict" of classifiers gives class codes."""
         columns = outputs[:, self._columns[method]]
         if method == "predict" and self._classes is not None:
             return columns[:, 0].astype(np.intp)
@@ -328,12 +327,12 @@ class NeighborFolds(Family):
         """Test each chunk with the neighbours among its training rows."""
         bounds, width = chunks.bounds - chunks.bounds[0], _HEAD + 2 * (self._most + 1)
         groups, search = list(chunks.groups(most_rows, chunks.n_chunks)), self._search
-        if self._leaves_out and chunks.are_single_rows:
+        if self._is_stateless and chunks.are_single_rows:
             search = self._search_all
         elif not self._may_recur:  # one setting takes less time without lists
             for first, last in groups:
-                answers = in_order(self._n_jobs, self._fit_and_answer, range(first, last))
-                yield slice(first, last), np.concatenate(list(answers))[None]
+                predicted = in_order(self._n_jobs, self._fit_and_predict, range(first, last))
+                yield slice(first, last), np.concatenate(list(predicted))[None]
             return
         memory, size = None, width * int(bounds[-1])
         if 8 * size <= _MOST_BYTES:
@@ -350,60 +349,60 @@ class NeighborFolds(Family):
             rows = search(first, last) if memory is None else memory[begin:end]
             lists = Lists.of(rows)
             values = self._y[lists.neighbors.astype(np.intp)]
-            every, choices = range(self.n_points), self._choices(lists, values)
-            outputs, doubts = self._votes(values, lists.typed_distances(), every, choices)
-            doubts |= self._unknown(lists)
+            numbers, choices = range(self.n_points), self._choices(lists, values)
+            outputs, doubts = self._votes(values, lists.typed_distances(), numbers, choices)
+            doubts |= self._are_uncertain(lists)
             of_rows = np.searchsorted(bounds, begin + np.flatnonzero(doubts.any(axis=0)), "right")
             for chunk in np.unique(of_rows - 1).tolist():
                 part = slice(bounds[chunk] - begin, bounds[chunk + 1] - begin)
-                self._ask(chunk, Lists.of(rows[part]), outputs[:, part], doubts[:, part])
+                self._recompute(chunk, Lists.of(rows[part]), outputs[:, part], doubts[:, part])
             self._models.clear()
             yield slice(first, last), outputs
 
     def _search(self, first: int, last: int) -> Array:
-        """Return the neighbours of the test rows of some chunks, as ``Lists`` has them."""
+        """Return the neighbours of the test rows of some chunks, in the layout of ``Lists``."""
         return np.concatenate(list(in_order(self._n_jobs, self._search_chunk, range(first, last))))
 
     def _search_chunk(self, chunk: int) -> Array:
         train, places = self._cut.split(chunk).train_rows(), along_tree(self._cut, chunk)
-        size, (model, X) = self._most_known(len(train)), self._model(chunk)
+        size, (model, X) = self._n_searched(len(train)), self._model(chunk)
         distances, indices = nearest_in_any_order(model, X, size + 1)
         return self._listed(model, size, distances[places], train[indices[places]])
 
     def _search_all(self, first: int, last: int) -> Array:
         """Return the neighbours of single rows among all others."""
-        size = self._most_known(self._cut.n_rows - 1)
+        size = self._n_searched(self._cut.n_rows - 1)
         if -1 not in self._models:
             self._models[-1] = self._fit(None, self._for_search(size))
-        (model, X), own = self._models[-1], self._cut.tested_from(first, last).astype(np.intp)
-        distances, indices = nearest_in_any_order(model, take_rows(X, own), size + 2)
-        is_other = indices != own[:, None]
-        is_other[is_other.all(axis=1), -1] = False  # many rows that are equal to this one
-        shape = len(own), size + 1
+        (model, X), tested = self._models[-1], self._cut.tested_from(first, last).astype(np.intp)
+        distances, indices = nearest_in_any_order(model, take_rows(X, tested), size + 2)
+        is_other = indices != tested[:, None]
+        is_other[is_other.all(axis=1), -1] = False  # many duplicates of this row
+        shape = len(tested), size + 1
         rows = self._listed(
             model, size, distances[is_other].reshape(shape), indices[is_other].reshape(shape)
         )
-        # Products of rows are rounded in another way than those of the single row in a fit.
+        # Products of many rows are rounded differently from those of the single row in a fit.
         if distances.dtype == np.float32:
-            Lists.of(rows).n_known[:] = 0
+            Lists.of(rows).n_certain[:] = 0
         if not is_tree(model):
             Lists.of(rows).product[:] = _EPS * max(1, row_norms(X, squared=True).max())
         return rows
 
     def _listed(self, model: Estimator, size: int, distances: Array, neighbors: Array) -> Array:
-        """Return the neighbours that are known of some rows, as ``Lists`` has them."""
+        """Return the neighbours of some rows, in the layout of ``Lists``."""
         rows = np.zeros((len(distances), _HEAD + 2 * (self._most + 1)))
         lists = Lists.of(rows)
-        lists.n_known[:], lists.share[:] = size, _NEAR if is_tree(model) else 0
+        lists.n_certain[:], lists.share[:] = size, _NEAR if is_tree(model) else 0
         lists.are_single[:] = distances.dtype == np.float32
         lists.distances[:] = np.inf
         lists.distances[:, : size + 1], lists.neighbors[:, : size + 1] = distances, neighbors
         return rows
 
-    def _most_known(self, n_trained: int) -> int:
-        """Return for how many neighbours a fold is searched.
+    def _n_searched(self, n_trained: int) -> int:
+        """Return the number of neighbours that a fold is searched for.
 
-        For more than half of the rows algorithm="auto" is brute force.
+        For more than half of the rows, algorithm="auto" would be brute force.
         """
         return max(0, min(self._most, n_trained // 2 - 1))
 
@@ -411,28 +410,28 @@ class NeighborFolds(Family):
         return {"n_neighbors": max(1, size), "weights": "uniform"}
 
     def _model(self, chunk: int) -> tuple[Estimator, Features]:
-        """Return a fold's fitted estimator and its test rows; some are held for ``_ask``."""
+        """Return a fold's fitted estimator and its test rows; some are kept for ``_recompute``."""
         if chunk in self._models:
             return self._models[chunk]
-        size = self._most_known(len(self._cut.split(chunk).train_rows()))
+        size = self._n_searched(len(self._cut.split(chunk).train_rows()))
         model, X = self._fit(chunk, self._for_search(size))
         n_bytes = 8 * model.n_samples_fit_ * model.n_features_in_
         if n_bytes * (1 + len(self._models)) <= _MOST_BYTES:
             self._models[chunk] = model, X
         return model, X
 
-    def _unknown(self, lists: Lists) -> Array:
-        """Return which rows have more neighbours than are known, (n_points, n_rows).
+    def _are_uncertain(self, lists: Lists) -> Array:
+        """Return a mask of rows without enough certain neighbours, (n_points, n_rows).
 
-        Rounding may also be too large for the inverse of a distance.
+        Rounding errors may also be too large for the inverse of a distance.
         """
         are_weighted = np.array([one["weights"] == "distance" for one in self._points])
         is_rounded = lists.distances[:, 0] ** 2 < _ROUNDED * lists.product.T
         sizes = self._sizes[:, None]
-        return (sizes < 1) | (sizes > lists.n_known) | (are_weighted[:, None] & is_rounded)
+        return (sizes < 1) | (sizes > lists.n_certain) | (are_weighted[:, None] & is_rounded)
 
     def _choices(self, lists: Lists, values: Array) -> Choices:
-        """Return where scikit-learn's choice among equal distances matters."""
+        """Return the numbers of neighbours for which the choice among equal distances matters."""
         n_chosen = np.zeros(lists.distances.shape, int)
         is_ordered = np.zeros(n_chosen.shape, bool)
         ties = lists.ties()
@@ -456,7 +455,7 @@ class NeighborFolds(Family):
     def _votes(
         self, values: Array, distances: Array, numbers: Sequence[int], choices: Choices
     ) -> tuple[Array, Array]:
-        """Return what points say of rows by their nearest neighbours.
+        """Return the predictions of points for rows by their nearest neighbours.
 
         Parameters
         ----------
@@ -464,14 +463,14 @@ class NeighborFolds(Family):
             The targets of the neighbours, in the order of the distances.
         distances : ndarray of shape (n_rows, n_neighbors)
         numbers : sequence of int
-            Those of the points.
+            The numbers of the points.
         choices : Choices
 
         Returns
         -------
         outputs : ndarray of shape (n_points, n_rows, width)
         doubts : ndarray of shape (n_points, n_rows)
-            Where another choice among equal distances, or another order, may say something else.
+            Whether another choice or order among equal distances may change the prediction.
         """
         outputs = np.empty((len(numbers), len(values), self._width))
         doubts = np.zeros(outputs.shape[:2], bool)
@@ -506,7 +505,7 @@ class NeighborFolds(Family):
                 with np.errstate(invalid="ignore"):
                     sums = products[:, :, :size].sum(axis=2)
                     yield (sums / weights[:, :size].sum(axis=1)).T, doubts
-            elif is_exact:  # sums are the same in any order
+            elif is_exact:  # sums do not depend on the order
                 yield totals[:, size - 1] / size, n_chosen[:, size - 1] > 0
             else:
                 yield values[:, :size].mean(axis=1), doubts
@@ -533,8 +532,8 @@ class NeighborFolds(Family):
                         outputs[:, columns] = of_rows / totals[:, None]
                     doubts |= ~(totals > 0) | (chosen > 0)
                     continue
-                # Of equal votes argmax takes the first class, as scikit-learn does. Another choice
-                # takes votes from this class at most, and gives them to another one.
+                # For equal votes argmax takes the first class, as in scikit-learn. Another choice
+                # can only move votes from this class to another one.
                 outputs[:, columns.start] = votes.argmax(axis=0)
                 rows = np.flatnonzero(chosen) if weights is None else slice(None)
                 vote = 1.0 if weights is None else weights[:, size - 1] * (1 + _NEAR * size)
@@ -542,38 +541,38 @@ class NeighborFolds(Family):
                 doubts[rows] |= np.count_nonzero(votes[:, rows] >= least, axis=0) != 1
             yield outputs, doubts
 
-    def _ask(self, chunk: int, lists: Lists, outputs: Array, doubts: Array) -> None:
-        """Let the estimator itself answer for the rows of a chunk that are in doubt."""
+    def _recompute(self, chunk: int, lists: Lists, outputs: Array, doubts: Array) -> None:
+        """Recompute the doubtful predictions of a chunk by the estimator itself."""
         places = along_tree(self._cut, chunk)
-        are_new = (self._sizes > lists.n_known[0]) | (self._sizes < 1)
+        are_new = (self._sizes > lists.n_certain[0]) | (self._sizes < 1)
         for number in np.flatnonzero(are_new).tolist():
-            outputs[number] = self._answer(*self._fit(chunk, self._points[number]))[places]
-        asked = np.flatnonzero(doubts.any(axis=1) & ~are_new)
-        if not len(asked):
+            outputs[number] = self._predict(*self._fit(chunk, self._points[number]))[places]
+        pending = np.flatnonzero(doubts.any(axis=1) & ~are_new)
+        if not len(pending):
             return
         model, X = self._model(chunk)
-        sizes, train = self._sizes[asked], self._cut.split(chunk).train_rows()
+        sizes, train = self._sizes[pending], self._cut.split(chunk).train_rows()
         order = np.argsort(places)  # in the order of the splitter
-        known = lists.distances[order, : int(lists.n_known[0]) + 1]
+        certain = lists.distances[order, : int(lists.n_certain[0]) + 1]
         search, in_tree = part_search(model, X), is_tree(model)
-        if not in_tree and len(places) < TILE:  # rounded in another way than a whole tile
+        if not in_tree and len(places) < TILE:  # rounded differently from a whole tile
             search = None
         if search is not None and not in_tree:
-            at = whole_tiles(places[doubts[asked].any(axis=0)])
-            if not np.array_equal(search(take_rows(X, at), known.shape[1])[0], known[at]):
+            at = whole_tiles(places[doubts[pending].any(axis=0)])
+            if not np.array_equal(search(take_rows(X, at), certain.shape[1])[0], certain[at]):
                 search = None
         for size in np.unique(sizes).tolist():
-            numbers, is_same = asked[sizes == size], False
+            numbers, is_same = pending[sizes == size], False
             if search is not None:
                 at = places[doubts[numbers].any(axis=0)]
                 at = at if in_tree else whole_tiles(at)
                 distances, indices = search(take_rows(X, at), size)
-                is_same = np.array_equal(distances, known[at, :size])
-            if not is_same:  # a part of the test rows is rounded in another way than all of them
+                is_same = np.array_equal(distances, certain[at, :size])
+            if not is_same:  # rounded differently from all test rows
                 at = np.arange(len(places))
                 distances, indices = nearest_by_model(model, X, size)
             rows = order[at]
-            if in_tree or _openmp_effective_n_threads() == 1:  # else responses differ
+            if in_tree or _openmp_effective_n_threads() == 1:  # else predictions differ
                 none, values = np.zeros(distances.shape, int), self._y[train[indices]]
                 votes, are_close = self._votes(
                     values, distances, numbers.tolist(), (none, none > 0)
@@ -582,14 +581,14 @@ class NeighborFolds(Family):
                 numbers = numbers[are_close.any(axis=1)]
             for number in numbers.tolist():
                 model.set_params(**self._points[number])
-                outputs[number, rows] = self._answer(model, take_rows(X, at))
+                outputs[number, rows] = self._predict(model, take_rows(X, at))
 
-    def _fit_and_answer(self, chunk: int) -> Array:
-        """Return what the only point says of a chunk."""
-        return self._answer(*self._fit(chunk, self._points[0]))[along_tree(self._cut, chunk)]
+    def _fit_and_predict(self, chunk: int) -> Array:
+        """Return the predictions of the only point for a chunk."""
+        return self._predict(*self._fit(chunk, self._points[0]))[along_tree(self._cut, chunk)]
 
-    def _answer(self, model: Estimator, X: Features) -> Array:
-        """Return what a fitted estimator says of rows, (n_rows, width)."""
+    def _predict(self, model: Estimator, X: Features) -> Array:
+        """Return the predictions of a fitted estimator for rows, (n_rows, width)."""
         outputs = np.zeros((X.shape[0], self._width))
         for method, columns in self._columns.items():
             with foreign_code():
@@ -605,7 +604,7 @@ class NeighborFolds(Family):
 
 
 def _inverses(distances: Array) -> Array:
-    """Return the weights "distance"; beside neighbours at distance 0, all others have none."""
+    """Return weights="distance"; if neighbours have distance 0, all others weigh 0."""
     with np.errstate(divide="ignore"):
         weights = 1 / distances
     are_infinite = np.isinf(weights)
@@ -613,6 +612,6 @@ def _inverses(distances: Array) -> Array:
 
 
 def _are_multiples(values: Array, n_bits: float) -> bool:
-    """Return whether values have no more than ``n_bits`` binary digits behind the point."""
+    """Return whether values have at most ``n_bits`` binary digits after the point."""
     scaled = np.ldexp(np.asarray(values, np.float64), int(min(n_bits // 1, 512)))
     return np.array_equal(scaled, np.rint(scaled))

@@ -1,4 +1,4 @@
-"""Searches for the nearest training rows of test rows, by scikit-learn and by our own kernel."""
+"""Searches for the nearest training rows of test rows, by scikit-learn and by a kernel."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,21 +15,21 @@ from optuna_treecv.preprocessing.parts import foreign_code
 #: (X, n_neighbors) -> distances and training rows.
 Search = Callable[[Any, int], tuple[np.ndarray, np.ndarray]]
 
-# In the distances of so many test rows scikit-learn divides training rows among its threads, which
-# changes its choice among equal distances.
+# Up to this number of test rows per thread, scikit-learn divides training rows among its threads,
+# which changes its choice among equal distances.
 _FEW_ROWS = 1024
 
-# Our own lists of so many neighbours take less time than scikit-learn's heaps. So many rows are
-# searched for at once there and here.
+# Up to this number of neighbours, our lists take less time than scikit-learn's heaps; and the rows
+# that are searched at once there and here.
 _FEW_NEIGHBORS, _BLOCK = 64, 256
 
 # Products of matrices multiply tiles of rows, and round the rows behind the last whole tile in
-# another way. A multiple of so many rows has whole tiles alone in all libraries that were tried.
+# another way. In all libraries that were tried, multiples of this number of rows are whole tiles.
 TILE = 8
 
 
 def nearest_in_any_order(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same as ``nearest_by_model``, with any choice and order among equal distances."""
+    """Return ``nearest_by_model`` with any choice and order among equal distances."""
     rows, metric = model._fit_X, model.effective_metric_
     is_usual = not is_tree(model) and metric == "euclidean" and size <= _FEW_NEIGHBORS
     are_dense = isinstance(X, np.ndarray) and X.dtype == np.float64 and np.isfinite(X).all()
@@ -48,12 +48,12 @@ def nearest_by_model(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndar
 
 
 def is_tree(model: Any) -> bool:
-    """Return whether a fitted estimator searches in a tree, each row for itself."""
+    """Return whether a fitted estimator searches in a tree, independently for each row."""
     return model._tree is not None
 
 
 def part_search(model: Any, X: Any) -> Search | None:
-    """Return a search for a part of the test rows that chooses as one for all of them.
+    """Return a search for some test rows with the choices of one for all of them, or None.
 
     The order among equal distances depends on how scikit-learn shares out work, and that on the
     number of test rows.
@@ -61,21 +61,21 @@ def part_search(model: Any, X: Any) -> Search | None:
     rows, metric = model._fit_X, model.effective_metric_
     are_arrays = isinstance(X, np.ndarray) and isinstance(rows, np.ndarray)
     if not is_tree(model) and are_arrays and ArgKmin.is_usable_for(X, rows, metric):
-        # Test rows are shared out, or training rows where there are few.
+        # Threads share test rows, or training rows if test rows are few.
         are_few = X.shape[0] <= _FEW_ROWS * _openmp_effective_n_threads()
         strategy = "parallel_on_Y" if are_few else "parallel_on_X"
 
         def search(part: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
             options = dict(model.effective_metric_params_)
-            found = ArgKmin.compute(part, rows, k, metric, None, options, strategy, True)
-            return found[0], found[1]
+            nearest_rows = ArgKmin.compute(part, rows, k, metric, None, options, strategy, True)
+            return nearest_rows[0], nearest_rows[1]
 
         return search
-    # Which of equal distances of sparse rows are chosen depends on the other test rows.
+    # The choice among equal distances of sparse rows depends on the other test rows.
     is_any = is_tree(model) or (are_arrays and X.shape[0] <= _FEW_ROWS)
     return partial(nearest_by_model, model) if is_any else None
 
 
 def whole_tiles(rows: np.ndarray) -> np.ndarray:
-    """Return rows in ascending order, some of which are repeated to fill tiles."""
+    """Return rows in ascending order, some of them repeated to fill whole tiles."""
     return np.resize(np.sort(rows), TILE * -(-len(rows) // TILE))

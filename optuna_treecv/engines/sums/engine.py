@@ -1,7 +1,7 @@
 """The engine "exact": the folds of estimators whose models follow from sums over their rows.
 
-The sums of all folds take one reading of the rows, and what is done for a fold serves all values
-of a few parameters.
+The sums of all folds take one reading of the rows, and one factorisation per fold serves all
+values of the free parameters.
 """
 
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -21,7 +21,7 @@ from optuna_treecv.plans.family import ignored_in_words
 from optuna_treecv.plans.joint import form_of
 from optuna_treecv.plans.joint import SumsPlan
 
-#: The families of estimators. A subclass may do something else, so that it has none.
+#: The families of estimators. Subclasses have none, because they may override anything.
 FAMILIES: dict[type, type[Family]] = {
     Ridge: RidgeFolds,
     RidgeClassifier: RidgeFolds,
@@ -32,7 +32,7 @@ FAMILIES: dict[type, type[Family]] = {
     QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
 }
 
-# The folds that take a fraction of the time of leave-one-out, with hardly fewer training rows.
+# The number of folds that take a fraction of the time of leave-one-out.
 _FEWER_FOLDS = 1000
 
 
@@ -43,7 +43,7 @@ class ExactPlan(SumsPlan):
     reason = "its models follow from sums over rows"
     families = FAMILIES
     lost = "a model that follows from sums over rows is not finite"
-    refused = "sums over rows do not tell its models"
+    refused = "its models cannot be computed from sums over rows"
     takes = "an estimator whose models follow from sums over rows"
     foreign = "models of {} do not follow from sums over rows"
     relevance = 1
@@ -51,17 +51,17 @@ class ExactPlan(SumsPlan):
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
 
     def cost(self) -> str:
-        """Return that one reading serves all folds."""
+        """Return a sentence: one reading of the rows serves all folds."""
         parts, cross_validation = self.parts, self.request.cross_validation
         n_rows, folds = self.request.data.n_rows, cross_validation.folds_in_words
         reading = f"One reading of the {n_rows:,} rows serves all {folds}"
         is_slow = parts.names and parts.family.is_slow_left_out
-        why_slow = "has models that are searched for" if is_slow else ""
+        why_slow = "needs a search for its model" if is_slow else ""
         if parts.scaler is not None and parts.scaler.with_std:
             why_slow = "changes the scales of the StandardScaler"
         if why_slow and cross_validation.n_folds == n_rows > _FEWER_FOLDS:
             return (
-                f"{reading}. Each row that is left out {why_slow}, which takes most of the time; "
+                f"{reading}. Each held-out row {why_slow}, which takes most of the time; "
                 f"cv={_FEWER_FOLDS} takes a fraction of it."
             )
         if parts.names:

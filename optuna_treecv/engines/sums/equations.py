@@ -29,12 +29,12 @@ from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.data import PreparedRows
 
 # Orthogonal transformations mix columns, so that rounding errors are those of the largest one.
-# Where the diagonal varies more than this, each alpha has a Cholesky factorisation of its own,
-# which the scales of the columns do not hurt.
+# If the diagonal varies more than this, each alpha has a separate Cholesky factorisation, whose
+# precision does not depend on the scales of the columns.
 _MOST_RATIO = 1e3
 
-#: A pivot is what is left of a column's squares after the columns before it. With a smaller share
-#: than this it consists of rounding errors.
+#: A pivot is the part of a column's squares that the columns before it do not explain. With a
+#: smaller share than this it consists of rounding errors.
 LEAST_PIVOT = 1e-13
 
 # The greatest condition number of an equation relative to its reference alpha.
@@ -43,18 +43,18 @@ _MOST_CONDITION = 1e4
 # Without a penalty, rounding errors are divided by the least eigenvalue of columns of one scale.
 _LEAST_EIGENVALUE = 1e-6
 
-# Up to so many columns, one call of NumPy for all alphas takes less time than one for each.
+# Up to this number of columns, one call of NumPy for all alphas takes less time than one for each.
 _FEW_COLUMNS = 48
 
 
 class Penalties:
-    """The factorised equations, as views of one flat array that can be kept.
+    """The factorised equations, as views of one flat array that can be cached.
 
     Parameters
     ----------
     memory : ndarray of shape (size(n, n_targets),), float64
     n, n_targets : int
-        The size of G, and the columns of b.
+        The size of G, and the number of columns of b.
 
     Attributes
     ----------
@@ -74,14 +74,14 @@ class Penalties:
 
     @classmethod
     def size(cls, n: int, n_targets: int) -> int:
-        """Return how many numbers the factorised equations take."""
+        """Return the number of numbers of the factorised equations."""
         return sum(map(prod, cls._shapes(n, n_targets)))
 
     def factor(self, gram: np.ndarray, b: np.ndarray, alphas: np.ndarray) -> None:
-        """Factorise a symmetric matrix, for these alphas and others that may follow."""
+        """Factorise a symmetric matrix, for these alphas and later ones."""
         self.gram[:] = gram
         self._b[:] = b
-        self._diagonal[0] = np.nan  # which says that it is not factorised
+        self._diagonal[0] = np.nan  # not factorised
         if len(gram) == 1 or not np.any(_are_even(gram, alphas)):
             return
         reduced, self._diagonal[:], self._beside[:], self._tau[:] = lapack.tridiagonal(gram)
@@ -123,7 +123,7 @@ class Penalties:
             z = solved[are_even].transpose(1, 0, 2).reshape(n, -1)
             back = lapack.rotate(self._reflectors, self._tau, z, False).reshape(n, -1, n_targets)
             solved[are_even] = back.transpose(1, 0, 2)
-        if not squares.all():  # rotations spread rounding errors over columns that are constant
+        if not squares.all():  # rotations spread rounding errors to constant columns
             solved[np.ix_(alphas > 0, squares == 0)] = 0
         return solved
 
@@ -149,7 +149,7 @@ class Penalties:
 
 
 def _are_even(gram: np.ndarray, alphas: np.ndarray) -> np.ndarray:
-    """Return for which alphas the columns have similar scales."""
+    """Return a mask of the alphas for which the columns have similar scales."""
     squares = gram.diagonal()
     return np.asarray(squares.max() + alphas <= _MOST_RATIO * (squares.min() + alphas))
 
@@ -158,16 +158,16 @@ def _cholesky_factors(matrices: np.ndarray) -> np.ndarray:
     """Return L of each LL', (n_matrices, n, n); zeros where one is not positive definite."""
     try:
         return np.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:  # NumPy does not say which
+    except np.linalg.LinAlgError:  # of an unknown matrix
         if len(matrices) == 1:
             return np.zeros_like(matrices)
         return np.concatenate([_cholesky_factors(one[None]) for one in matrices])
 
 
 def is_singular(gram: np.ndarray, least: float = 0.0) -> bool:
-    """Return whether columns depend on each other, whatever their scales are.
+    """Return whether columns are linearly dependent, whatever their scales are.
 
-    ``least`` is the least eigenvalue of columns that do not; by default that of rounding errors.
+    ``least`` is the least eigenvalue of independent columns; by default that of rounding errors.
     """
     squares = gram.diagonal()
     if squares.min() <= 0:
@@ -183,7 +183,7 @@ class Basis(NamedTuple):
     Attributes
     ----------
     points : ndarray of shape (n_points,), int
-        Which alphas.
+        The numbers of the alphas.
     vectors : ndarray of shape (n, n)
     shrinks : ndarray of shape (n_points, n)
     projected : ndarray of shape (n, n_targets)
@@ -202,10 +202,10 @@ class Basis(NamedTuple):
 def bases(
     gram: np.ndarray, b: np.ndarray, alphas: np.ndarray, triangle: Callable[[], np.ndarray]
 ) -> list[Basis]:
-    """Return bases that together serve all alphas; mostly it is one.
+    """Return bases that together serve all alphas, usually a single one.
 
-    Where the columns have very different scales, G + alpha I = L L' is factorised for a reference
-    alpha r, as the scales do not hurt a Cholesky factorisation. With the eigenvalues m and
+    If the columns have very different scales, G + alpha I = L L' is factorised for a reference
+    alpha r, because the scales do not affect a Cholesky factorisation. With the eigenvalues m and
     eigenvectors W of (L'L)^-1, the vectors L^-T W are a basis in which G + alpha I is
     1 + (alpha - r) m. Alphas that are near each other share their reference.
 
@@ -215,9 +215,9 @@ def bases(
         G.
     b : ndarray of shape (n, n_targets)
     alphas : ndarray of shape (n_alphas,)
-        An alpha of 0 demands that G is not singular.
+        An alpha of 0 requires that G is not singular.
     triangle : callable
-        Returns R of [X, y] = QR with X'X = G and X'y = b. It is called where rounding errors hide
+        Returns R of [X, y] = QR with X'X = G and X'y = b. It is called if rounding errors hide
         small eigenvalues of G.
     """
     are_even = _are_even(gram, alphas)
@@ -247,14 +247,14 @@ def bases(
 def _by_references(
     gram: np.ndarray, b: np.ndarray, alphas: np.ndarray, points: np.ndarray
 ) -> Iterator[tuple[np.ndarray, Basis | None]]:
-    """Yield bases and which alphas they serve; None where rounding errors hide eigenvalues."""
+    """Yield numbers of alphas and their basis; None if rounding errors hide eigenvalues."""
     if not len(points):
         return
-    some = alphas[points]
-    positive = some[some > 0]
+    served = alphas[points]
+    positive = served[served > 0]
     reference = float(np.sqrt(positive[0] * positive[-1])) if len(positive) else 0.0
     if len(points) == 1:
-        reference = float(some[0])
+        reference = float(served[0])
     whole = gram + reference * np.identity(len(gram))
     factor = lapack.cholesky(whole)
     if factor is None or np.any(np.square(factor.diagonal()) < LEAST_PIVOT * whole.diagonal()):
@@ -262,15 +262,15 @@ def _by_references(
         return
     inverse = lapack.inverse_of_triangle(factor)
     values, vectors = np.linalg.eigh(inverse @ inverse.T)
-    shrinks = 1 + np.multiply.outer(some - reference, values)
+    shrinks = 1 + np.multiply.outer(served - reference, values)
     # No eigenvalue of G is below 0.
-    least = np.minimum(1, some / reference) if reference else np.ones_like(some)
+    least = np.minimum(1, served / reference) if reference else np.ones_like(served)
     np.maximum(shrinks, least[:, None], out=shrinks)
     if len(points) == 1 or np.all(shrinks.max(axis=1) <= _MOST_CONDITION * shrinks.min(axis=1)):
         vectors = inverse.T @ vectors
         yield points, Basis(points, vectors, 1 / shrinks, vectors.T @ b, False)
         return
-    n_low = min(max(1, int(np.searchsorted(some, reference))), len(some) - 1)
+    n_low = min(max(1, int(np.searchsorted(served, reference))), len(served) - 1)
     yield from _by_references(gram, b, alphas, points[:n_low])
     yield from _by_references(gram, b, alphas, points[n_low:])
 
@@ -283,9 +283,9 @@ class Equations(NamedTuple):
     gram : ndarray of shape (n_features, n_features)
     b : ndarray of shape (n_features, n_targets)
     origin : ndarray of shape (n_features + n_targets,)
-        What is subtracted from shifted X and targets.
+        The means that are subtracted from shifted X and targets.
     scale : ndarray of shape (n_features,)
-        By what X is divided.
+        The divisors of X.
     is_constant : ndarray of shape (n_features,), bool
         The columns that a scaler does not scale.
     """
@@ -307,9 +307,9 @@ class RidgeRows(Source):
         of two classes, or of each class against the rest.
     fit_intercept : bool
     scaler : StandardScaler or None
-        Fitted on the training rows of each model, in which all rows weigh alike.
+        Fitted on the training rows of each model, without weights.
     n_groups : int
-        The number of classes where their weights depend on the training rows, otherwise 1.
+        The number of classes if their weights depend on the training rows, otherwise 1.
 
     Attributes
     ----------
@@ -317,10 +317,11 @@ class RidgeRows(Source):
     has_centre : bool
         Whether a mean is subtracted from X.
     shift : ndarray of shape (n_features + n_targets,)
-        What is subtracted from X and from the targets first; 0 unless they are ``shifted``. A mean
-        that is large beside the differences of rows has more digits as a small difference from it.
+        The numbers that are first subtracted from X and the targets; 0 unless they are
+        ``shifted``. A mean that is large beside the differences of rows has more digits as a small
+        difference from the shift.
     cutoff : float
-        The least share of singular values of X that least squares do not leave out; 0 for others.
+        The relative singular value of X below which least squares drop directions; 0 for others.
     """
 
     cutoff = 0.0
@@ -343,9 +344,9 @@ class RidgeRows(Source):
         self.shift = np.zeros(self.n_columns)
 
     def shifted(self) -> "RidgeRows":
-        """Return the same with a shift, so that large offsets cost no digits.
+        """Return these rows with a shift, so that large offsets cost no digits.
 
-        Where a mean is subtracted, it is the median of a few rows, which may be test rows.
+        If a mean is subtracted, the shift is the median of a few rows, which may be test rows.
         """
         other = copy(self)
         other.shift = np.zeros_like(self.shift)
@@ -380,7 +381,7 @@ class RidgeRows(Source):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return shifted X and targets, and the weights, of some rows as float64.
 
-        ``chunk`` is that of the model whose steps the rows pass.
+        ``chunk`` is the number of the chunk whose transformers are applied.
         """
         d, n_rows = self.rows.n_features, n_rows_of(part)
         both = np.empty((n_rows, self.n_columns))
@@ -388,7 +389,7 @@ class RidgeRows(Source):
         return both[:, :d], both[:, d:], np.ones(n_rows) if weights is None else weights
 
     def equations(self, moments: Moments) -> Equations:
-        """Return the equations of the models that are trained on rows with these moments."""
+        """Return the equations of models from the moments of their training rows."""
         d = self.rows.n_features
         mean = moments.means[0]
         origin = mean if self.fit_intercept else np.zeros_like(mean)
@@ -403,7 +404,7 @@ class RidgeRows(Source):
                 origin[:d] = spread.mean
         second = moments.scatters[0] if self.fit_intercept else about(moments, origin)
         gram = second[:d, :d] / scale / scale[:, None]
-        if self.cutoff:  # with a margin for single rows that are left out afterwards
+        if self.cutoff:  # with a margin for leave-one-out
             values = np.linalg.eigvalsh(gram)
             is_cut = not values[0] > 400 * self.cutoff**2 * values[-1]
             if is_cut or is_singular(gram, _LEAST_EIGENVALUE):
@@ -419,14 +420,14 @@ class RidgeRows(Source):
     ) -> np.ndarray:
         """Return R of [X, y] = QR, of centred and scaled rows, with the columns of both.
 
-        X'X has the squares of X's singular values. Where the largest is 1e8 times the smallest,
-        rounding hides the latter. R has the singular values themselves.
+        X'X has the squares of X's singular values. If the largest is 1e8 times the smallest,
+        rounding errors hide the latter. R has the singular values themselves.
         """
         d = self.rows.n_features
-        triangle: np.ndarray = np.zeros((0, self.n_columns))  # as many rows as columns at most
+        triangle: np.ndarray = np.zeros((0, self.n_columns))  # at most as many rows as columns
         for part in parts:
-            for some in blocks(part):
-                X, y, weights = self.copy(some, chunk)
+            for rows in blocks(part):
+                X, y, weights = self.copy(rows, chunk)
                 both = np.hstack([(X - origin[:d]) / scale, y - origin[d:]])
                 both *= np.sqrt(weights)[:, None]
                 triangle = np.asarray(np.linalg.qr(np.vstack([triangle, both]), mode="r"))
@@ -443,13 +444,13 @@ class RidgeRows(Source):
     ) -> np.ndarray:
         """Return the coefficients of scaled columns, (n_alphas, n_features, n_targets).
 
-        Where rounding errors make the factorised equations singular, they are
+        If rounding errors make the factorised equations singular, they are
         (X'X + alpha I)^-1 X'y from centred and scaled rows.
 
         Raises
         ------
         ValueError
-            For an alpha of 0, as columns depend on each other.
+            For an alpha of 0 if columns are linearly dependent.
         """
         solved = penalties.solve(alphas)
         if not np.isnan(solved.sum()) or not np.all(np.isfinite(penalties.gram)):
@@ -457,7 +458,7 @@ class RidgeRows(Source):
         failed = np.isnan(solved).any(axis=(1, 2))
         if self.n_groups > 1:
             raise ValueError(
-                "X must have columns that can be told apart in floating point for "
+                "X must have columns that are linearly independent in floating point for "
                 "class_weight='balanced' with method='exact'; use method='fit' instead."
             )
         if np.any(alphas[failed] == 0):
@@ -472,7 +473,7 @@ class RidgeRows(Source):
 
 
 def no_weight_error() -> ValueError:
-    """Return the error of training rows that all have the weight 0."""
+    """Return the error for training rows that all have a weight of 0."""
     return ValueError(
         "sample_weight must be above 0 in some row of each training set, got one with 0 in all "
         "rows."
@@ -480,16 +481,16 @@ def no_weight_error() -> ValueError:
 
 
 def nearly_dependent_error() -> ValueError:
-    """Return the error of models that float64 does not decide."""
+    """Return the error for models that are not determined in float64."""
     return ValueError(
-        "X must have columns that can be told apart in floating point in each training set for "
-        "method='exact'; use method='fit' instead."
+        "X must have columns that are linearly independent in floating point in each training set "
+        "for method='exact'; use method='fit' instead."
     )
 
 
 def singular_error(whose: str) -> ValueError:
-    """Return the error of an alpha of 0 where columns depend on each other."""
+    """Return the error for an alpha of 0 if columns are linearly dependent."""
     return ValueError(
-        f"alpha must be above 0 where columns of X depend on each other within {whose}, got "
+        f"alpha must be above 0 if columns of X are linearly dependent within {whose}, got "
         "alpha=0; use a small alpha such as 1e-6 instead."
     )

@@ -1,8 +1,8 @@
 """Families of estimators whose models follow from moments, and those of discriminant analysis.
 
-The moments of rows are collected (``Source``) and merged; a family solves those of a fold's
-training rows for a *record*, a flat array that serves all points, reads their models from it, and
-responds to the test rows.
+The moments of rows are collected (``Source``) and merged. From those of a fold's training rows a
+family computes a *record*, a flat array that serves all points, which has their models, and
+predicts the test rows.
 """
 
 from abc import abstractmethod
@@ -41,10 +41,10 @@ from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import largest_class
 
-# The bytes of the records of all folds that are held, and kept.
+# The bytes of the records of all folds in memory, and in the cache.
 _MOST_BYTES = 2**27
 
-#: A matrix of d x d numbers for each fold, and more of them while it is factorised: 800 MB.
+#: The memory of d x d numbers for each fold, and more during its factorisation: 800 MB.
 MOST_COLUMNS = 5000
 
 # Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
@@ -58,7 +58,7 @@ _LEAST_TOL = 1e-6
 _MOST_NOISE = 1e-4
 
 
-#: The coefficients of all points and outputs, one below the other, and what is subtracted from X.
+#: The coefficients of all points and outputs in rows, and the origin that is subtracted from X.
 CoefAndOrigin = tuple[np.ndarray, np.ndarray]
 
 
@@ -68,15 +68,15 @@ class MomentFamily(Family):
     Attributes
     ----------
     n_outputs : int
-        How many numbers a model says of a row.
+        The number of outputs of a model for a row.
     source : Source
-        The rows that moments are taken of.
+        The rows whose moments are computed.
     shapes : list of tuple of int
         The shapes of a record's parts.
     size : int
-        How many numbers a record has.
+        The number of numbers in a record.
     rows_at_once : int
-        The test rows that ``respond`` gets at once.
+        The number of test rows in a call of ``respond``.
     has_ones : bool
         Whether a column of ones follows their features.
     """
@@ -94,7 +94,7 @@ class MomentFamily(Family):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return why an estimator has no exact folds, a clause."""
+        """Return the reason why folds do not follow from sums; "" if they do."""
         if facts.n_features > MOST_COLUMNS:
             return f"X has more than {MOST_COLUMNS} columns"
         if facts.n_features >= facts.n_trained:
@@ -118,10 +118,10 @@ class MomentFamily(Family):
         Parameters
         ----------
         parts : list of ndarray
-            Those of a record.
+            The parts of a record.
         chunks : Chunks
         chunk : int
-            The one whose training rows the record is of.
+            The chunk whose training rows the record is computed from.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class MomentFamily(Family):
 
     @abstractmethod
     def respond(self, models: Any, block: np.ndarray, out: np.ndarray) -> None:
-        """Write what models say of a block of rows, which may be overwritten.
+        """Write the outputs of models for a block of rows, which may be overwritten.
 
         Parameters
         ----------
@@ -150,8 +150,8 @@ class MomentFamily(Family):
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the first of several consecutive chunks and their records, (n_chunks, size).
 
-        These chunks are tested together. They are kept for further points if they are small. With
-        ``with_test``, the moments of the test rows follow in each record.
+        These chunks are tested together. Records are cached for further points if they are small.
+        With ``with_test``, the moments of the test rows follow in each record.
         """
         k, size = chunks.n_chunks, self.size + (self.source.n_numbers if with_test else 0)
         memory = None
@@ -163,10 +163,10 @@ class MomentFamily(Family):
 
             name = "folds with their test rows" if with_test else "folds"
             memory = keep(name, size * k, fill).reshape(k, size)
-        each = iter(self._solved(chunks, keep, size) if memory is None else ())
+        solved = iter(self._solved(chunks, keep, size) if memory is None else ())
         for first, last in chunks.groups(most_rows, max(1, _MOST_BYTES // (8 * size))):
             if memory is None:
-                yield first, np.stack(list(islice(each, last - first)))
+                yield first, np.stack(list(islice(solved, last - first)))
             else:
                 yield first, memory[first:last]
 
@@ -190,7 +190,7 @@ class MomentFamily(Family):
         return in_order(self._n_jobs, record_of, of_folds)
 
     def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
-        """Return what the models of a group of chunks say of their test rows."""
+        """Return the predictions of a group of chunks for their test rows."""
         first, records = group
         return self.tested(chunks, first, first + len(records), self._models_of(chunks, *group))
 
@@ -205,17 +205,17 @@ class MomentFamily(Family):
         return [one for group in groups for one in self._models_of(chunks, *group)]
 
     def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
-        """Return what the models of the chunks first to last - 1 say of their test rows."""
+        """Return the predictions of the chunks first to last - 1 for their test rows."""
         bounds = chunks.bounds[first : last + 1]
         out = np.empty((self.n_distinct, self.n_outputs, bounds[-1] - bounds[0]))
         d, end = self._rows.n_features, 0
         most = min(self.rows_at_once, int(np.diff(bounds).max()))
         buffer = np.ones((most, d + 1 if self.has_ones else d))
         for chunk, of_chunk in enumerate(models, first):
-            for some in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
-                begin, end = end, end + n_rows_of(some)
+            for rows in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
+                begin, end = end, end + n_rows_of(rows)
                 block = buffer[: end - begin]
-                copy_rows(self._rows, some, block[:, :d], chunk)
+                copy_rows(self._rows, rows, block[:, :d], chunk)
                 self.respond(of_chunk, block, out[:, :, begin:end])
         outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
         return slice(first, last), outputs.transpose(0, 2, 1)
@@ -224,7 +224,7 @@ class MomentFamily(Family):
 class DiscriminantFolds(MomentFamily):
     """Models from the moments of classes.
 
-    A record holds numbers, means, the scaler's centre and scale, and what a subclass adds.
+    A record has counts, means, the scaler's centre and scale, and the parts of a subclass.
     """
 
     least_of_class: int
@@ -245,7 +245,7 @@ class DiscriminantFolds(MomentFamily):
                 )
 
     def _lay_out(self, are_pooled: bool, shapes: list[tuple[int, ...]]) -> None:
-        """Set the rows that moments are taken of, and the further shapes of a record."""
+        """Set the source of moments, and the further shapes of a record."""
         g, d = self._n_classes, self._rows.n_features
         with_spread = self._scaler is not None
         self.source = Source(self._rows, g, are_pooled, with_spread=with_spread)
@@ -255,13 +255,13 @@ class DiscriminantFolds(MomentFamily):
     def why_not(cls, estimator: Any, facts: Facts) -> str:
         """Return the reasons that both families share."""
         if estimator.covariance_estimator is not None:
-            return "covariance_estimator learns from the rows"
+            return "covariance_estimator is set"
         if facts.is_sparse:
             return f"{type(estimator).__name__} takes no sparse rows"
         if facts.has_weights:
             return f"{type(estimator).__name__} takes no weights"
         if estimator.priors is not None and np.min(estimator.priors) <= 0:
-            return "a prior is not above 0"
+            return "a prior is not positive"
         if facts.n_of_class < cls.least_of_class:
             few = "no row" if facts.n_of_class == 0 else "only one row"
             return f"a training set has {few} of a class"
@@ -294,7 +294,7 @@ class DiscriminantFolds(MomentFamily):
 
 
 class LinearDiscriminantFolds(DiscriminantFolds):
-    r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages: classes have one covariance.
+    r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages: classes share a covariance.
 
     .. math:: s_g(x) = -\tfrac12 |x - m_g|^2_A + \tfrac12 |x - b|^2_A + \log p_g
 
@@ -332,14 +332,14 @@ class LinearDiscriminantFolds(DiscriminantFolds):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        """Return the reason why folds do not follow from sums; "" if they do."""
         if estimator.shrinkage == "auto":
             return "shrinkage='auto' needs fourth moments of the rows"
         if estimator.solver == "svd":
             if estimator.shrinkage is not None:
                 return "solver='svd' has no shrinkage"
             if estimator.tol < _LEAST_TOL:
-                return f"tol is below {_LEAST_TOL}, which moments cannot tell from 0"
+                return f"tol is below {_LEAST_TOL}, the precision of moments"
         return super().why_not(estimator, facts)
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
@@ -373,11 +373,11 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             parts[-1][:], parts[-2][:] = eigen_of_scatter(covariance)
 
     def _divisor(self, n_rows: float) -> float:
-        """Return by what the scatter of so many rows is divided."""
+        """Return the divisor of the scatter of ``n_rows`` rows."""
         return n_rows - self._n_classes if self._is_svd and not divide_by_rows() else n_rows
 
     def _inverse(self, values: np.ndarray, shrinkage: float, n_rows: float) -> np.ndarray:
-        """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I, 0 if without variance."""
+        """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I, 0 without variance."""
         shrunk = (1 - shrinkage) * values + shrinkage * values.mean() if shrinkage else values
         if self._is_svd:
             # The solver divides by standard deviations over the number of rows.
@@ -388,13 +388,13 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         if np.all(is_null):
             raise ValueError(
                 "X must have a column that varies within a class in each training set, got only "
-                "columns that do not."
+                "columns that are constant within each class."
             )
         if self._solver == "eigen" and np.any(is_null):
             raise ValueError(
-                "shrinkage must be above 0 with solver='eigen' where columns of X depend on each "
-                f"other within a training set, got {shrinkage:g}; use solver='svd' or a shrinkage "
-                "such as 1e-6 instead."
+                "shrinkage must be above 0 with solver='eigen' if columns of X are linearly "
+                f"dependent within a training set, got {shrinkage:g}; use solver='svd' or a "
+                "shrinkage such as 1e-6 instead."
             )
         with np.errstate(divide="ignore"):
             return np.where(is_null, 0, 1 / shrunk)
@@ -404,7 +404,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         counts, means, centre, scale, *bases = parts
         n_rows, d = counts.sum(), len(scale)
         priors = counts / n_rows if self._priors is None else self._priors
-        # The point at which all scores but their logarithms of priors are alike.
+        # The point at which all scores are equal up to the logarithms of priors.
         reference = priors @ means if self._is_svd else np.zeros(d)
         origin = counts @ means / n_rows
         coef = np.empty((self.n_distinct, self.n_outputs, d + 1))  # the last one is the intercept
@@ -432,7 +432,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         out[:] = (coef @ block.T).reshape(out.shape)
 
     def _between(self, steps: np.ndarray, priors: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-        """Project on the directions in which the means of classes differ, as the solver svd."""
+        """Project onto the directions in which class means differ, as solver='svd' does."""
         root = np.sqrt(inverse)
         whitened = steps * root
         _, sizes, directions = np.linalg.svd(
@@ -467,9 +467,9 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        """Return the reason why folds do not follow from sums; "" if they do."""
         if estimator.shrinkage is not None:
-            return "QuadraticDiscriminantAnalysis has exact folds by reg_param, not by shrinkage"
+            return "shrinkage is set; reg_param is supported"
         if facts.n_of_class < facts.n_features:
             return "a class has fewer rows in a training set than X has columns"
         return super().why_not(estimator, facts)
@@ -502,7 +502,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         Parameters
         ----------
         values : ndarray of shape (n_features,)
-            Those of C.
+            The eigenvalues of C.
         noise : ndarray of shape (n_features,)
             Their rounding errors.
         count : float
@@ -510,7 +510,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         code : int
         """
         regularised = np.outer(1 - self._shares, values) + self._shares[:, None]
-        if self._is_svd and count < len(values):  # there are as many singular values as rows
+        if self._is_svd and count < len(values):  # svd has as many singular values as rows
             raise ValueError(
                 "Each class must have as many rows in each training set as X has columns, got "
                 f"{int(count)} rows of class {self._classes.tolist()[code]!r} and {len(values)} "
@@ -527,7 +527,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         if np.any(np.outer(1 - self._shares, noise) > _MOST_NOISE * regularised):
             raise ValueError(
                 "The rows of a class must not be so far apart that sums over them lose the "
-                "directions in which they vary little, got class "
+                "directions of small variance, got class "
                 f"{self._classes.tolist()[code]!r}; use columns without outliers, or "
                 "method='fit', instead."
             )
@@ -557,9 +557,9 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
 def eigen_of_scatter(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the eigenvalues, none of them negative, and the eigenvectors in columns.
 
-    Where columns have very different scales, small eigenvalues would drown in the rounding errors
-    of large ones. The singular values of a Cholesky factor with pivots keep their digits, and take
-    two to three times as long.
+    If columns have very different scales, small eigenvalues would be lost in the rounding errors
+    of large ones. The singular values of a pivoted Cholesky factor keep their digits, and take two
+    to three times as long.
     """
     squares = scatter.diagonal()
     squares = squares[squares > 0]

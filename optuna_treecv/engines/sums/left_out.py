@@ -1,18 +1,18 @@
-"""Ridge regression without single rows or small chunks, from one factorisation of all rows.
+"""Leave-one-out ridge regression, and small chunks, from one factorisation of all rows.
 
 Without row i, G becomes G - c u u' and B becomes B - c u v', so that with A = G + alpha I
 
 .. math:: f_i = \frac{u' A^{-1} B - c \\, g v'}{1 - c g}, \\quad g = u' A^{-1} u
 
-is what the model without the row says of it, all for two products with the basis of A. Rows whose
-leverage is nearly 1 lose digits by this, and get their model from the moments of all other rows.
+is the prediction of row i by the model without it, for two products with the basis of A. Rows with
+a leverage of nearly 1 lose digits by this, and get their model from the moments of all other rows.
 
-What a ``StandardScaler`` that is fitted without a row changes in ridge regression.
+Corrections for a ``StandardScaler``, which is fitted without the row:
 
 Without a row the scales of the columns differ a little. In terms of the scales of all rows, the
 penalty of column j is alpha (1 - e_j), where e_j is of the order of 1 / n_rows. So A^-1 u becomes
-t = (A - alpha E)^-1 u with E = diag(e). A series in A^-1 alpha E gives u't and B't. It ends where
-a bound on the rest is small enough, which differs between rows and alphas.
+t = (A - alpha E)^-1 u with E = diag(e). A series in A^-1 alpha E gives u't and B't. It ends when a
+bound on the remainder is small enough, which differs between rows and alphas.
 """
 
 from collections.abc import Callable
@@ -42,34 +42,34 @@ from optuna_treecv.numerics.moments import moments_of_chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import Spread
 
-# The parts of the rows whose moments are kept for the few chunks that are left out directly.
+# The most parts of the rows whose moments are cached, for the few chunks that are solved directly.
 _MOST_PARTS = 32
 
-# Below this share of a row or chunk in its own prediction, digits are lost: a model of its own.
+# If 1 - leverage of a row or chunk is below this, digits are lost, and it is solved directly.
 _LEAST_GAP = 1e-2
 
-# A row or chunk with a larger share of a target's scatter gets a model of its own.
+# A row or chunk with a larger share of a target's scatter is solved directly.
 _MOST_SHARE = 0.5
 
 # The numbers of a block of rows, which fits into a second-level cache with its products.
 _BLOCK = 2**17
 
-# The error that is left, as a share of the mean absolute residual of a block of rows.
+# The remaining error, as a share of the mean absolute residual of a block of rows.
 _TOLERANCE = 1e-13
-# The same as a share of the targets, for models without residuals.
+# The remaining error as a share of the targets, for models without residuals.
 _ROUNDING = 1e-16
 
-# A term whose bound is below so many times the error that is left is computed in float32.
+# A term whose bound is below this multiple of the remaining error is computed in float32.
 _MOST_NARROW = 1e6
 
-# Rows with a larger |e|, or that need more terms, are given back.
+# Rows with a larger |e|, or that need more terms, are solved directly.
 _MOST_CHANGE = 0.5
 _MOST_TERMS = 60
 
-# The bytes of inverse matrices, which save a product with the eigenvectors.
+# The most bytes of inverse matrices, which save a product with the eigenvectors.
 _MOST_BYTES = 2**26
 
-# Where so many rows go on, all do, because choosing them would take longer.
+# If a larger share of rows continues, all do, because selecting rows would take longer.
 _MOST_OF = 0.7
 
 
@@ -81,7 +81,7 @@ class RowsOutOfSums:
     of : RidgeRows
     alphas : ndarray of shape (n_alphas,)
     chunks : Chunks
-        Without given training rows.
+        Chunks without explicit training rows.
     keep : callable
     n_jobs : int
     """
@@ -98,8 +98,8 @@ class RowsOutOfSums:
         n_parts = min(max(1, n_tested // max(1024, 16 * of.n_columns)), _MOST_PARTS, k)
         self._ends = np.linspace(0, k, n_parts + 1).astype(int)
         parts = replace(chunks, bounds=chunks.bounds[self._ends])
-        kept = moments_of_chunks(of, parts, keep, n_jobs, "parts of all rows")
-        self._always, self._moments = of.before(chunks), [*map(of.view, kept)]
+        sums = moments_of_chunks(of, parts, keep, n_jobs, "parts of all rows")
+        self._always, self._moments = of.before(chunks), [*map(of.view, sums)]
         moments = self._moments_without()
         mean, self._weight = moments.means[0], float(moments.weights[0])
         self._equations = of.equations(moments)
@@ -112,7 +112,7 @@ class RowsOutOfSums:
         triangle = partial(of.triangle, [slice(0, chunks.n_rows)], origin, scale)
         for basis in bases(gram, b, alphas, triangle):
             projected = basis.projected.T  # (n_targets, n_features)
-            vectors = basis.vectors / scale[:, None]  # for columns that are not scaled
+            vectors = basis.vectors / scale[:, None]  # for unscaled columns
             self._parts.append((basis, vectors, basis.shrinks[:, None] * projected))
         self._spread: Spread | None = None
         if of.scaler is not None and of.scaler.with_std:
@@ -124,28 +124,28 @@ class RowsOutOfSums:
             ]
 
     def _moments_without(self, chunk: int | None = None) -> Moments:
-        """Return the moments of all rows but those of a chunk; None: of all rows.
+        """Return the moments of all rows outside a chunk; None: of all rows.
 
-        They are merged from those of the other parts of the rows, and of the chunk's own part,
-        which is read again without the chunk.
+        They are merged from those of the other parts of the rows, and of the chunk's part, which
+        is read again without the chunk.
         """
         parts = self._moments
         if chunk is not None:
             index = int(np.searchsorted(self._ends, chunk, side="right")) - 1
-            rest = [
+            others = [
                 self._of.collect(self._chunks.test_rows(first, last))
                 for first, last in ((self._ends[index], chunk), (chunk + 1, self._ends[index + 1]))
                 if self._chunks.bounds[first] < self._chunks.bounds[last]
             ]
-            parts = [*parts[:index], *rest, *parts[index + 1 :]]
+            parts = [*parts[:index], *others, *parts[index + 1 :]]
         return reduce(merge, [*self._always, *parts], self._of.nothing())
 
     def test(self, most_rows: int, row_by_row: bool) -> Iterator[TestedChunks]:
         """Test each chunk with the models that are trained on all others.
 
-        Chunks of several rows take less time this way than a factorisation for each where they
-        have fewer rows than a quarter of the columns. A scaler must not divide by standard
-        deviations then, and without an intercept it must not subtract means.
+        Chunks of several rows take less time this way than a factorisation for each if they have
+        fewer rows than a quarter of the columns. A scaler must then not divide by standard
+        deviations, and without an intercept it must not subtract means.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class RowsOutOfSums:
             last = min(first + max(1, most // max(size, 1)), end)
             chunks = slice(part.start + first, part.start + last)
             out = outputs[:, :, bounds[first] : bounds[last]]
-            with np.errstate(all="ignore"):  # what is not finite is computed once more
+            with np.errstate(all="ignore"):  # rows that are not finite are solved directly
                 direct = test_block(chunks, size, out)
             for number in np.flatnonzero(direct.any(axis=0)):
                 points = np.flatnonzero(direct[:, number])
@@ -186,7 +186,7 @@ class RowsOutOfSums:
         return part, outputs.transpose(0, 2, 1)
 
     def _test_equal_chunks(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
-        """Test chunks of one size; return which alphas and chunks need a model of their own.
+        """Test chunks of one size; return a mask of the alphas and chunks to solve directly.
 
         The residuals of a chunk's rows are r = (I - K W)^-1 e with the residuals e of the model of
         all rows, K = U A^-1 U' + 1 / weight and the weights W. This is solved as
@@ -207,7 +207,7 @@ class RowsOutOfSums:
             predictions = (z @ coef.reshape(-1, z.shape[1]).T).reshape(len(z), *coef.shape[:2])
             of_chunks = z.reshape(n_chunks, size, -1)
             order = np.argsort(self._alphas[basis.points], kind="stable")
-            is_safe = np.zeros(n_chunks, dtype=bool)  # so are then those of larger alphas
+            is_safe = np.zeros(n_chunks, dtype=bool)  # also for larger alphas
             for number in order:
                 shrunk = of_chunks * basis.shrinks[number]
                 K = shrunk @ of_chunks.transpose(0, 2, 1)
@@ -227,7 +227,7 @@ class RowsOutOfSums:
         return is_direct
 
     def _test_rows(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
-        """Test a block of single rows; return which alphas and rows need a model of their own."""
+        """Test a block of single rows; return a mask of the alphas and rows to solve directly."""
         of, equations = self._of, self._equations
         X, y, weights = of.copy(self._chunks.test_rows(chunks.start, chunks.stop))
         changes = None
@@ -261,7 +261,7 @@ class RowsOutOfSums:
     def _downdate(
         self, weights: np.ndarray, v: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return c, by what predictions are multiplied, and what is added to them."""
+        """Return c, and the factor and the summand of predictions."""
         of = self._of
         if of.fit_intercept:
             others = self._weight - weights
@@ -277,7 +277,7 @@ class RowsOutOfSums:
         return r, r, np.zeros_like(v)
 
     def _directly(self, chunk: int, points: np.ndarray) -> np.ndarray:
-        """Return what models from the moments of all other rows say of a chunk's rows.
+        """Return the predictions of a chunk's rows by models from the moments of all others.
 
         Returns
         -------
@@ -309,10 +309,10 @@ def _least_eigenvalues(matrices: np.ndarray) -> np.ndarray:
 
 
 class Rows(NamedTuple):
-    """A block of rows, and how what their models say depends on u't and B't.
+    """A block of rows, and the factors by which their predictions depend on u't and B't.
 
-    Without a row the model says r (B't - c u't v) / (1 - c u't) of it, plus what does not depend
-    on t.
+    The prediction of a row without it is r (B't - c u't v) / (1 - c u't), plus a summand that does
+    not depend on t.
 
     Attributes
     ----------
@@ -334,13 +334,13 @@ class Rows(NamedTuple):
 
 
 def changes_without(X: np.ndarray, spread: Spread, is_constant: np.ndarray) -> np.ndarray:
-    """Return e for each row and column: the squared scales without a row, as a share of all rows'.
+    """Return e for each row and column: the relative changes of squared scales without the row.
 
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_features)
     spread : Spread
-        Of all rows.
+        The spread of all rows.
     is_constant : ndarray of shape (n_features,), bool
         The columns that are not scaled.
     """
@@ -355,14 +355,14 @@ def changes_without(X: np.ndarray, spread: Spread, is_constant: np.ndarray) -> n
 
 
 class Corrections:
-    """Corrects what follows from the scales of all rows.
+    """Correct predictions for the scales without each row.
 
     Parameters
     ----------
     alphas : ndarray of shape (n_points,)
-        Those that the basis serves.
+        The alphas that the basis serves.
     basis : Basis
-        Of the scaled columns.
+        The basis of the scaled columns.
     coef : ndarray of shape (n_points, n_targets, n_features)
         The coefficients of the models of all rows.
     """
@@ -371,7 +371,7 @@ class Corrections:
         self._alphas, self._basis, self._coef = alphas, basis, coef
         self._squared_coef = np.square(coef).reshape(-1, coef.shape[2])
         self._squared_shrinks = np.square(basis.shrinks)
-        # alpha A^-1, of which no number is above 1
+        # alpha A^-1; no entry is above 1
         self._inverses: np.ndarray | None = None
         if 8 * len(alphas) * basis.vectors.size <= _MOST_BYTES:
             self._inverses = np.empty((len(alphas), *basis.vectors.shape))
@@ -379,7 +379,7 @@ class Corrections:
                 out[:] = basis.vectors * (alpha * shrinks) @ basis.vectors.T
 
     def correct(self, rows: Rows, leverages: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Correct u't and B't, which are given for E = 0, in place.
+        """Correct u't and B't in place; the input is for E = 0.
 
         Parameters
         ----------
@@ -392,12 +392,12 @@ class Corrections:
         Returns
         -------
         ndarray of shape (n_points, n_rows), bool
-            The rows whose series is too long.
+            A mask of the rows whose series is too long.
         """
         alphas = self._alphas[:, None]
         most = np.abs(rows.changes).max(axis=1)
         is_far = most > _MOST_CHANGE
-        # What an error of u't and one of B't means for what the models say.
+        # The errors of predictions per error of u't and of B't.
         gaps = 1 - rows.c * leverages
         is_usual = ~is_far & (gaps > _LEAST_GAP)
         errors = np.where(is_usual[:, None], np.abs((predictions - rows.v) / gaps[:, None]), 0)
@@ -407,7 +407,7 @@ class Corrections:
         total = (rows.r * errors).sum(axis=2)
         least = _TOLERANCE * total / np.maximum(is_usual.sum(axis=1), 1)[:, None]
         least = np.maximum(least, _ROUNDING * np.abs(rows.v).mean(axis=1))[:, :, None]
-        least = np.maximum(least, np.finfo(np.float64).tiny)  # of targets that are all 0
+        least = np.maximum(least, np.finfo(np.float64).tiny)  # if all targets are 0
         # |A^-1 u|^2 and |E coef|
         if self._basis.is_orthonormal:
             squares = self._squared_shrinks @ rows.squared_z.T
@@ -432,22 +432,22 @@ class Corrections:
                 is_narrow = _mostly(is_narrow)
             for which, (z, changes) in ((is_wide, (rows.z, rows.changes)), (is_narrow, narrow)):
                 if which.any():
-                    some = slice(None) if which.all() else np.flatnonzero(which)
-                    of_some = limits.of(some, int(point))
-                    more = self._sum_terms(z[some], changes[some], int(point), of_some)
-                    leverages[point, some] += more[0]
-                    predictions[point][:, some] += more[1]
-                    is_open[point, some] |= more[2]
+                    part = slice(None) if which.all() else np.flatnonzero(which)
+                    of_some = limits.of(part, int(point))
+                    more = self._sum_terms(z[part], changes[part], int(point), of_some)
+                    leverages[point, part] += more[0]
+                    predictions[point][:, part] += more[1]
+                    is_open[point, part] |= more[2]
         return is_open
 
     def _sum_terms(
         self, z: np.ndarray, changes: np.ndarray, point: int, limits: "_Limits"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what is added to u't and B't of some rows, and which need more terms.
+        """Return the summands of u't and B't of some rows, and which rows need more terms.
 
         With s_0 = A^-1 u and s_k = A^-1 alpha E s_(k-1), the terms of B't are coef' alpha E s_k,
-        and those of u't are s_k' alpha E s_k and s_k' alpha E s_(k-1). What then is missing
-        follows from the norm of E s_k.
+        and those of u't are s_k' alpha E s_k and s_k' alpha E s_(k-1). The
+        remainder follows from the norm of E s_k.
         """
         alpha, vectors = self._alphas[point], self._basis.vectors
         coef = (alpha * self._coef[point]).astype(z.dtype)
@@ -455,16 +455,16 @@ class Corrections:
         n_rows = len(z)
         leverages, predictions = np.zeros(n_rows), np.zeros((len(coef), n_rows))
         is_open = np.ones(n_rows, bool)
-        rest: np.ndarray | None = None
+        term: np.ndarray | None = None
         left: slice | np.ndarray = slice(None)
         for _ in range(_MOST_TERMS):
-            if rest is not None:
-                step = self._apply(rest, point)
-                leverages[left] += alpha * _products(rest, step)
-            rest = changes * step
-            leverages[left] += alpha * _products(rest, step)
-            predictions[:, left] += coef @ rest.T
-            squares = _products(rest, rest)
+            if term is not None:
+                step = self._apply(term, point)
+                leverages[left] += alpha * _products(term, step)
+            term = changes * step
+            leverages[left] += alpha * _products(term, step)
+            predictions[:, left] += coef @ term.T
+            squares = _products(term, term)
             ratios = limits.ratios(np.sqrt(squares), squares)
             goes_on = ratios > 1
             is_open[left] = goes_on
@@ -472,30 +472,30 @@ class Corrections:
                 break
             if goes_on.mean() < _MOST_OF:
                 left = np.arange(n_rows)[left][goes_on]
-                rest, changes, limits = rest[goes_on], changes[goes_on], limits.of(goes_on)
-            if rest.dtype != np.float32 and np.max(ratios) <= _MOST_NARROW:
-                rest, changes = rest.astype(np.float32), changes.astype(np.float32)
+                term, changes, limits = term[goes_on], changes[goes_on], limits.of(goes_on)
+            if term.dtype != np.float32 and np.max(ratios) <= _MOST_NARROW:
+                term, changes = term.astype(np.float32), changes.astype(np.float32)
                 coef = coef.astype(np.float32)
         return leverages, predictions, is_open
 
-    def _apply(self, rest: np.ndarray, point: int) -> np.ndarray:
-        """Return alpha A^-1 times each row."""
+    def _apply(self, numbers: np.ndarray, point: int) -> np.ndarray:
+        """Return alpha A^-1 times each row of ``numbers``."""
         if self._inverses is not None:
-            return rest @ self._inverses[point].astype(rest.dtype, copy=False)
-        vectors = self._basis.vectors.astype(rest.dtype)
-        shrinks = (self._alphas[point] * self._basis.shrinks[point]).astype(rest.dtype)
-        return np.asarray(((rest @ vectors) * shrinks) @ vectors.T)
+            return numbers @ self._inverses[point].astype(numbers.dtype, copy=False)
+        vectors = self._basis.vectors.astype(numbers.dtype)
+        shrinks = (self._alphas[point] * self._basis.shrinks[point]).astype(numbers.dtype)
+        return np.asarray(((numbers @ vectors) * shrinks) @ vectors.T)
 
 
 class _Limits(NamedTuple):
-    """Bounds on the error of what models say.
+    """Bounds on the errors of predictions.
 
     Attributes
     ----------
     of_predictions, of_leverages : ndarray of shape (..., n_targets, n_rows)
-        The error of B't, and that of u't, is multiplied by this.
+        The factors of the errors of B't and u't.
     least : ndarray of shape (..., n_targets, 1)
-        The error that may be left.
+        The largest error that may remain.
     """
 
     of_predictions: np.ndarray
@@ -503,24 +503,24 @@ class _Limits(NamedTuple):
     least: np.ndarray
 
     def ratios(self, predictions: np.ndarray, leverages: np.ndarray) -> np.ndarray:
-        """Return the greatest error of each row as a share of what may be left."""
+        """Return the greatest error of each row as a share of the largest that may remain."""
         bounds = self.of_predictions * predictions[..., None, :]
         bounds += self.of_leverages * leverages[..., None, :]
         bounds /= self.least
         return np.asarray(bounds.max(axis=-2))
 
-    def of(self, some: slice | np.ndarray, point: int | None = None) -> "_Limits":
-        """Return the bounds of some rows; of one point, where they are those of several."""
+    def of(self, rows: slice | np.ndarray, point: int | None = None) -> "_Limits":
+        """Return the bounds of some rows, for one of several points or for a single one."""
         parts = self if point is None else (part[point] for part in self)
         predictions, leverages, least = parts
-        return _Limits(predictions[:, some], leverages[:, some], least)
+        return _Limits(predictions[:, rows], leverages[:, rows], least)
 
 
-def _products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the scalar product of each row with that of another array."""
-    return np.einsum("ij,ij->i", one, other)
+def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the scalar products of the rows of two arrays."""
+    return np.einsum("ij,ij->i", first, second)
 
 
 def _mostly(which: np.ndarray) -> np.ndarray:
-    """Return all rows instead of most of them."""
+    """Return a mask of all rows if it has most of them, else the mask."""
     return np.ones_like(which) if which.mean() > _MOST_OF else which

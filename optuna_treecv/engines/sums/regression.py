@@ -36,14 +36,14 @@ from optuna_treecv.plans.family import decisions_of
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.rows.checks import times_classes
 
-# Chunks of fewer rows than a quarter of the columns are left out of all rows.
+# Chunks of fewer rows than a quarter of the columns are solved from the model of all rows.
 _COLUMNS_PER_SMALL_ROW = 4
 
-# The models of all of these are the same, once they have converged.
+# The models of all these solvers are the same after convergence.
 _SOLVERS = ("auto", "cholesky", "svd", "lsqr", "sparse_cg", "sag", "saga")
 
-# Conjugate gradients take less time for sparse rows with more columns: for one value of alpha, and
-# for several ones.
+# Conjugate gradients take less time for sparse rows with more columns: for a single alpha, and for
+# several ones.
 _MOST_SPARSE = 150, 500
 
 # Below this share of a fold's squares, its sum of squared errors is computed from outputs, because
@@ -54,8 +54,8 @@ _LEAST_SHARE = 1e-4
 class RidgeFolds(MomentFamily):
     """Ridge regression: coef = (X'X + alpha I)^-1 X'y of centred rows, for all alphas.
 
-    ``RidgeClassifier`` regresses on labels of -1 and 1, and predicts the largest. A record holds
-    the factorised equations, what is subtracted from X and y, and by what X is divided.
+    ``RidgeClassifier`` regresses on labels of -1 and 1, and predicts the largest. A record has the
+    factorised equations, the origin that is subtracted from X and y, and the divisors of X.
     """
 
     parameters: tuple[str, ...] = ("alpha",)
@@ -82,24 +82,24 @@ class RidgeFolds(MomentFamily):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        """Return the reason why folds do not follow from sums; "" if they do."""
         is_balanced = getattr(estimator, "class_weight", None) == "balanced"
         if is_balanced and facts.n_folds >= facts.n_trained:
-            return "class_weight='balanced' changes the weights of all rows for each row left out"
+            return "class_weight='balanced' changes the weights of all rows for each held-out row"
         if facts.n_of_class == 0:
             return "a training set lacks a class"
         if not np.isscalar(estimator.alpha):
-            return "alpha is not one number"
+            return "alpha is not a number"
         if estimator.positive:
             return "positive=True has no closed form"
         if estimator.solver not in _SOLVERS:
-            return f"solver={estimator.solver!r} has other models"
+            return f"solver={estimator.solver!r} trains other models"
         if estimator.alpha == 0 and not facts.is_asked:
-            return "alpha=0 has no model where columns depend on each other"
+            return "alpha=0 has no unique model if columns are linearly dependent"
         if facts.is_sparse:
             refused = ("svd", "cholesky", "saga") if estimator.fit_intercept else ("svd",)
             if estimator.solver in refused:
-                return f"scikit-learn has no solver={estimator.solver!r} for such sparse rows"
+                return f"solver={estimator.solver!r} does not support these sparse rows"
             most = _MOST_SPARSE[facts.is_searched]
             if facts.n_features > most and not facts.is_asked:
                 return f"an iterative solver takes less time for sparse X with over {most} columns"
@@ -107,7 +107,7 @@ class RidgeFolds(MomentFamily):
 
     @classmethod
     def ignored_by(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
-        """Return the parameters of an iterative solver; the others compute the same model."""
+        """Return the parameters of an iterative solver; direct solvers have none."""
         is_direct = estimator.solver in ("cholesky", "svd")
         return () if is_direct or (estimator.solver == "auto" and not is_sparse) else cls.ignored
 
@@ -120,11 +120,11 @@ class RidgeFolds(MomentFamily):
         penalties.factor(equations.gram, equations.b, self._alphas)
 
     def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> CoefAndOrigin:
-        """Return the coefficients of all points one below the other, and what is subtracted."""
+        """Return the coefficients of all points in rows, and the origin that is subtracted."""
         return np.ascontiguousarray(self._coef(parts, chunks, chunk).T), parts[1]
 
     def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
-        """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
+        """Return the coefficients of all points in columns, (d, n_points * n_targets)."""
         memory, origin, scale = parts
         penalties = Penalties(memory, len(scale), self.n_outputs)
         solved = self.source.solve(penalties, self._alphas, chunks, chunk, origin, scale)
@@ -143,11 +143,11 @@ class RidgeFolds(MomentFamily):
         return decisions_of(outputs, "decision_function" if has_numbers else method)
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
-        """Test each chunk; single rows and small chunks are left out of all rows."""
+        """Test each chunk; single rows and small chunks use the model of all rows."""
         has_scales = self._scaler is not None and bool(self._scaler.with_std)
         changes_mean = self.source.has_centre and not self.source.fit_intercept
         are_single = chunks.are_single_rows
-        # Leaving these out of all rows takes less time than a model for each.
+        # Updates of the model of all rows take less time than a model for each chunk.
         are_small = (
             chunks.trains is None
             and not chunks.bounds[0]
@@ -164,15 +164,15 @@ class RidgeFolds(MomentFamily):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the sums of squared errors, from the moments of the test rows.
 
-        None where they would be small differences of large sums, for classes, whose scores are no
-        sums of squares, and for folds left out whose rows each model sees in another way.
+        None if they would be small differences of large sums, for classes, whose scores are no
+        sums of squares, and for ``FoldsLeftOut`` with transformers that are fitted per fold.
         """
         are_left_out = isinstance(chunks, FoldsLeftOut)
         if self._rows.classes is not None or (are_left_out and self._rows.maps is not None):
             return None
         of_folds: list[tuple[np.ndarray, ...]] = []
         c, n_equations = self.source.n_columns, self.shapes[0][0]
-        most_rows = int(chunks.bounds[-1])  # none is read, so that memory alone limits groups
+        most_rows = int(chunks.bounds[-1])  # rows are not read, so that only memory limits groups
         for first, records in self.records(chunks, keep, most_rows, with_test=not are_left_out):
             coef = np.stack(
                 [
@@ -180,7 +180,7 @@ class RidgeFolds(MomentFamily):
                     for chunk, record in enumerate(records, first)
                 ]
             )
-            # Records have no copies of their parts here: a further alpha takes less than 1 ms.
+            # Parts of records are not copied: a further alpha takes less than 1 ms.
             origins, tests = records[:, n_equations : n_equations + c], records[:, self.size :]
             if isinstance(chunks, FoldsLeftOut):
                 models = chunks.models[first : first + len(records)]
@@ -227,7 +227,7 @@ _EPS = float(np.finfo(np.float64).eps)
 # are then below this times 1 + |w|.
 _ROUNDING = 50 * _EPS
 
-# Slopes that differ from a penalty by less decide nothing between rows of this precision.
+# Smaller differences between a slope and a penalty are rounding errors of the rows.
 _SAME = 1e-10
 
 # Squares below this have lost digits.
@@ -236,16 +236,16 @@ _LEAST_SQUARES = 1e-290
 # The least share of a column's squares that other columns do not explain.
 _LEAST_PIVOT = 1e-12
 
-# The most that rounding errors of moments may change a coefficient by, at worst.
+# The most that rounding errors of moments may change a coefficient.
 _MOST_ERROR = 1e-9
 
-# The steps of a search for each column. It takes one to three where it begins with none.
+# The most steps of a search per column. It takes one to three from a start without active columns.
 _MOST_STEPS = 30
 
-# ``LinearRegression`` leaves out singular values below this share of the largest.
+# ``LinearRegression`` drops singular values below this share of the largest.
 _CUTOFF = 1e-6
 
-# The turns of guessing all active columns at once.
+# The most iterations of guessing all active columns at once.
 _MOST_TURNS = 15
 _FIRST = 16
 
@@ -261,14 +261,14 @@ class LassoFolds(RidgeFolds):
 
     .. math:: w^\top A w / 2 - q^\top w + W \alpha r |w|_1, \quad A = G + W \alpha (1 - r) I
 
-    Where the signs of w are known, this is a linear equation for the *active* columns, which are
-    not 0. A search for them ends (Lee, Battle, Raina & Ng 2006): as long as a column's slope is
-    larger than its penalty, it becomes active, and a column whose coefficient comes to 0 leaves.
-    What is returned solves the equation of the last active columns, wherever the search began. So
-    a fold may begin at the models of another one, from which it differs by few columns.
+    For given signs of w, this is a linear equation for the *active* columns, which are not 0. A
+    search for them is finite (Lee, Battle, Raina & Ng 2006): a column whose slope is larger than
+    its penalty becomes active, and a column whose coefficient becomes 0 leaves. The result solves
+    the equation of the last active columns, wherever the search begins. So a fold may begin at the
+    models of another one, from which it differs by few columns.
 
-    A record holds the equations of normed columns, what is subtracted from X and y, and by what
-    a scaler divides X.
+    A record has the equations of normed columns, the origin that is subtracted from X and y, and
+    the divisors of X by a scaler.
     """
 
     parameters = ("alpha", "l1_ratio")
@@ -295,7 +295,7 @@ class LassoFolds(RidgeFolds):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return why an estimator has no exact folds, a clause; "" if it has them."""
+        """Return the reason why folds do not follow from sums; "" if they do."""
         if isinstance(estimator, LinearRegression):
             if facts.is_sparse:
                 return "lsqr takes less time for sparse rows"
@@ -304,14 +304,14 @@ class LassoFolds(RidgeFolds):
         elif not isinstance(estimator.precompute, bool):
             return "precompute is a matrix"
         elif not np.isscalar(estimator.alpha) or not np.isscalar(estimator.l1_ratio):
-            return "alpha or l1_ratio is not one number"
+            return "alpha or l1_ratio is not a number"
         elif not facts.is_asked:
             if estimator.alpha == 0:
                 return "coordinate descent hardly converges with alpha=0"
             if facts.is_sparse:
                 return "coordinate descent takes less time for sparse rows"
             if facts.n_trained < _LEAST_ROWS_PER_COLUMN * (facts.n_features - _FEW_COLUMNS):
-                return "coordinate descent takes less time for so few rows with so many columns"
+                return "coordinate descent takes less time for few rows with many columns"
         if facts.n_features > MOST_COLUMNS or isinstance(estimator, LinearRegression):
             return super(RidgeFolds, cls).why_not(estimator, facts)
         return ""
@@ -329,7 +329,7 @@ class LassoFolds(RidgeFolds):
         gram, q, norms, weight = views(memory, self._of_equations)
         equations = self.source.equations(moments)
         squares = equations.gram.diagonal()
-        if np.any(equations.b[squares < _LEAST_SQUARES]):  # constant columns have 0 there
+        if np.any(equations.b[squares < _LEAST_SQUARES]):  # 0 for constant columns
             raise nearly_dependent_error()
         origin[:], scale[:], weight[:] = equations.origin, equations.scale, moments.weights
         norms[:] = np.sqrt(squares)
@@ -342,7 +342,7 @@ class LassoFolds(RidgeFolds):
         if self._cutoff and chunks.are_single_rows and self._rows.maps is None:
             source = copy(self.source)
             source.cutoff = self._cutoff
-            with suppress(ValueError):  # columns depend on each other
+            with suppress(ValueError):  # linearly dependent columns
                 left_out = RowsOutOfSums(source, self._alphas, chunks, keep, self._n_jobs)
                 return left_out.test(most_rows, True)
         return MomentFamily.test(self, chunks, keep, most_rows)
@@ -350,7 +350,7 @@ class LassoFolds(RidgeFolds):
     def records(
         self, chunks: Chunks, keep: Keep, most_rows: int, with_test: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the records of chunks; all searches begin at the models of the first one."""
+        """Yield the records of chunks; all searches begin at the models of the first chunk."""
         self._keep = keep
         for first, records in super().records(chunks, keep, most_rows, with_test):
             if self._starts is None:
@@ -360,7 +360,7 @@ class LassoFolds(RidgeFolds):
             yield first, records
 
     def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
-        """Return the coefficients of all points side by side, (d, n_points * n_targets)."""
+        """Return the coefficients of all points in columns, (d, n_points * n_targets)."""
         assert self._starts is not None
         _, q, norms, _ = views(parts[0], self._of_equations)
         solved = self._solutions(parts, chunk, self._starts) * np.abs(q).max(axis=0)
@@ -368,7 +368,7 @@ class LassoFolds(RidgeFolds):
         return np.asarray(solved / (_divisors(norms) * parts[2])[:, None])
 
     def _solutions(self, parts: list[np.ndarray], chunk: int, starts: np.ndarray) -> np.ndarray:
-        """Return the coefficients of normed columns, as shares of the largest q of a target.
+        """Return the coefficients of normed columns, as shares of a target's largest q.
 
         ``starts`` and the result have the shape (n_points, d, n_targets).
         """
@@ -399,7 +399,7 @@ class LassoFolds(RidgeFolds):
         return out
 
     def _change_predictions(self, directions: np.ndarray, chunk: int) -> bool:
-        """Return whether a direction of coefficients changes predictions of any rows."""
+        """Return whether directions of coefficients change predictions of any rows."""
         if not len(directions):
             return False
         rows, d = self._rows, self._rows.n_features
@@ -421,16 +421,16 @@ class LassoFolds(RidgeFolds):
         return not bool(np.all(changes < _ROUNDING * np.square(most)))
 
     def _has_rank(self, rank: int, gram: np.ndarray) -> bool:
-        """Return whether ``lstsq`` finds this rank in X, and rounding errors do not matter."""
+        """Return whether ``lstsq`` computes this rank for X, without doubt by rounding errors."""
         values = np.linalg.eigvalsh(gram)
         least = np.array([10 * len(gram) * _EPS, 4 * self._cutoff**2]) * values[-1]
         return bool(np.all(np.count_nonzero(values > least[:, None], axis=1) == rank))
 
 
 def _free_directions(A: np.ndarray, active: Active, excess: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return directions of w that change nothing in the training rows, and the rank of the rest.
+    """Return directions of w that do not change training predictions, and the rank of the others.
 
-    Only columns whose slope is as large as their penalty have a part in them.
+    Only columns whose slope equals their penalty contribute.
     """
     directions = []
     for j in np.flatnonzero(excess > -_SAME).tolist():
@@ -445,26 +445,26 @@ def _free_directions(A: np.ndarray, active: Active, excess: np.ndarray) -> tuple
 
 
 def _shortest(w: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Return the coefficients of the least norm, as ``lstsq`` does, that differ by directions."""
+    """Return the coefficients of least norm among those that differ by directions."""
     if not len(directions):
         return w
     return np.asarray(w - np.linalg.lstsq(directions.T, w)[0] @ directions)
 
 
 def _divisors(norms: np.ndarray) -> np.ndarray:
-    """Return by what columns are divided: 1 for those that are constant."""
+    """Return the divisors of columns; 1 for constant ones."""
     return np.where(norms > 0, norms, 1)
 
 
 def minimum(
     A: np.ndarray, q: np.ndarray, l1: np.ndarray, is_positive: bool, near: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, Active, np.ndarray]:
-    """Minimise w'Aw / 2 - q'w + l1'|w|.
+    """Return the minimum of w'Aw / 2 - q'w + l1'|w|.
 
     Parameters
     ----------
     A : ndarray of shape (d, d)
-        Of columns whose norm is 1, or 0 if they are constant.
+        The products of columns with a norm of 1, or 0 if they are constant.
     q : ndarray of shape (d,)
         Numbers between -1 and 1.
     l1 : ndarray of shape (d,)
@@ -472,7 +472,7 @@ def minimum(
     is_positive : bool
         Whether no coefficient may be below 0.
     near : sequence of ndarray of shape (d,)
-        Where the search begins: at the first whose active columns do not depend on each other.
+        The starts of the search; the first with linearly independent active columns is used.
 
     Returns
     -------
@@ -483,24 +483,24 @@ def minimum(
     """
     is_open = np.isfinite(l1)
     has_signs = is_positive or bool(np.any(l1[is_open]))
-    near = [np.where(is_open, one, 0) for one in near]
-    start = next((one for one in near if one.any()), near[0])
+    near = [np.where(is_open, w, 0) for w in near]
+    start = next((w for w in near if w.any()), near[0])
     w, active = _begin(A, [_guess(A, q, l1, is_positive, start), *near])
     for step in range(_MOST_STEPS * (len(q) + 1)):
         columns, inverse = active
         here = w[columns]
         signs = np.sign(here)
         goal = inverse @ (q[columns] - l1[columns] * signs)
-        if has_signs and np.any(goal * signs <= 0):  # go as far as no sign changes
+        if has_signs and np.any(goal * signs <= 0):  # step until the first sign would change
             active = _leave(w, active, goal - here, np.flatnonzero(goal * signs <= 0))
             continue
         w[columns] = goal
         slope = q - A @ w
-        w[columns] += inverse @ (slope[columns] - l1[columns] * signs)  # lost in the inverse
+        w[columns] += inverse @ (slope[columns] - l1[columns] * signs)  # refines the inverse
         excess = (slope if is_positive else np.abs(slope)) - l1
         excess[columns] = -np.inf
         j = int(np.argmax(np.where(is_open, excess, -np.inf)))
-        # Rounding errors may make columns come and go, but not for ever.
+        # Rounding errors may make columns enter and leave, but not forever.
         limit = _ROUNDING * (1 + np.abs(w).sum()) * 4 ** (step // (3 * len(q) + 3))
         if not excess[j] > limit:
             return w, active, excess
@@ -517,7 +517,7 @@ def minimum(
             w[columns] -= sign * length * shares
             w[j] = sign * length
         else:
-            is_open[j] = False  # the others say the same
+            is_open[j] = False  # the others span it
             continue
         active = _with_column(active, j, shares, pivot)
     raise nearly_dependent_error()
@@ -526,10 +526,10 @@ def minimum(
 def _guess(
     A: np.ndarray, q: np.ndarray, l1: np.ndarray, is_positive: bool, start: np.ndarray
 ) -> np.ndarray:
-    """Return coefficients that mostly are the minimum, or else near it.
+    """Return coefficients that are usually the minimum, or else near it.
 
-    Columns that should be active become so at once, and those that should not leave at once (a
-    primal-dual active set method), which need not end. At most as many come as there are.
+    All columns that should be active enter at once, and all that should not leave at once (a
+    primal-dual active set method), which need not converge. At most as many enter as are active.
     """
     w, signs = start, np.sign(start)
     for _ in range(_MOST_TURNS):
@@ -546,40 +546,40 @@ def _guess(
         if np.all(excess <= 0) and np.all(w[columns]):
             break
         signs = np.sign(w)
-        some = np.argsort(-excess)[: max(_FIRST, len(columns))]
-        some = some[excess[some] > 0]
-        signs[some] = np.sign(slope[some])
+        new = np.argsort(-excess)[: max(_FIRST, len(columns))]
+        new = new[excess[new] > 0]
+        signs[new] = np.sign(slope[new])
     return w
 
 
 def _begin(A: np.ndarray, near: Sequence[np.ndarray]) -> tuple[np.ndarray, Active]:
-    """Return where a search begins."""
-    for one in near:
-        columns = np.flatnonzero(one)
+    """Return the start of a search: coefficients and their active columns."""
+    for w in near:
+        columns = np.flatnonzero(w)
         if not len(columns):
             break
         factor, info = dpotrf(A[np.ix_(columns, columns)].T, overwrite_a=True)
         if info == 0 and np.all(np.square(factor.diagonal()) > _LEAST_PIVOT):
             upper = np.triu(dpotri(factor)[0])
-            return one.copy(), (columns, upper + np.triu(upper, 1).T)
+            return w.copy(), (columns, upper + np.triu(upper, 1).T)
     return np.zeros(len(A)), (np.zeros(0, np.intp), np.zeros((0, 0)))
 
 
 def _leave(w: np.ndarray, active: Active, direction: np.ndarray, falling: np.ndarray) -> Active:
-    """Go to where the first coefficient is 0, in place; return the columns that stay active."""
+    """Step to the first coefficient of 0, in place; return the remaining active columns."""
     columns, inverse = active
     lengths = w[columns][falling] / np.where(direction == 0, -1, -direction)[falling]
     w[columns] += lengths.min() * direction
     index = falling[np.argmin(lengths)]
     w[columns[index]] = 0
-    rest = np.delete(np.arange(len(columns)), index)
-    row = inverse[index, rest]
-    part = inverse[np.ix_(rest, rest)] - np.outer(row, row / inverse[index, index])
-    return columns[rest], part
+    others = np.delete(np.arange(len(columns)), index)
+    row = inverse[index, others]
+    part = inverse[np.ix_(others, others)] - np.outer(row, row / inverse[index, index])
+    return columns[others], part
 
 
 def _regression(A: np.ndarray, active: Active, j: int) -> tuple[np.ndarray, float]:
-    """Return the regression of a column on the active ones, and what they do not explain."""
+    """Return the regression of a column on the active ones, and its residual square."""
     columns, inverse = active
     beside = A[j, columns]
     shares = inverse @ beside
@@ -597,8 +597,8 @@ def _with_column(active: Active, j: int, shares: np.ndarray, pivot: float) -> Ac
 def _balanced(moments: Moments) -> Moments:
     """Return the moments with the weights n / (n_classes n_class) of ``class_weight="balanced"``.
 
-    They are those of one group. As in scikit-learn the weights count rows, whatever their own
-    weights are.
+    They are those of one group. As in scikit-learn, the weights are from counts of rows, not from
+    sums of sample weights.
     """
     counts = moments.counts
     present = counts > 0

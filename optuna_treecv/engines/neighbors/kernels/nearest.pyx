@@ -1,4 +1,4 @@
-"""The nearest of some rows by Euclidean distance, with the bits of scikit-learn's distances.
+"""The nearest of some rows by Euclidean distance, bitwise equal to scikit-learn's distances.
 
 As there, d^2 = |x|^2 - 2 xy + |y|^2 is summed in this order, from products of blocks of 256 rows (BLAS).
 """
@@ -21,10 +21,10 @@ cdef dispatched insert(
     double *distances,          # INOUT, (k,), d^2 in ascending order
     Py_ssize_t *numbers,        # INOUT, (k,)
 ) noexcept nogil:
-    """Put the rows of a block that are near enough into the list of the k nearest."""
+    """Insert the rows of a block that are near enough into the list of the k nearest."""
     cdef Py_ssize_t begin, end, i, at, n_near
     cdef double distance, limit
-    for begin in range(0, n_rows, 32):      # so many are skipped together if all are too far away
+    for begin in range(0, n_rows, 32):      # blocks of 32 are skipped if all are too far away
         end = min(begin + 32, n_rows)
         limit = distances[k - 1]
         n_near = 0

@@ -1,4 +1,4 @@
-"""Loops over the rows of generalised linear models: products of columns, and the shares of classes.
+"""Loops over the rows of generalised linear models: products of columns, and class probabilities.
 
 Sparse rows are in CSR format, as ``SparseRows`` has them.
 """
@@ -16,14 +16,14 @@ from optuna_treecv._kernels.vec8 cimport inlined
 
 
 def add_products(
-    const floating [::1] values,        # IN, those of sparse rows
+    const floating [::1] values,        # IN, the values of sparse rows
     const int32_t [::1] columns,        # IN, in ascending order within a row
     const int64_t [::1] begins,         # IN, (n_rows + 1,)
     const double [::1] weights,         # IN, (n_rows,)
     Py_ssize_t n_features,              # IN
     double [:, ::1] products,           # INOUT, (size, size), symmetric
 ):
-    """Add X' diag(weights) X; where there is a further column, rows have a 1 in it."""
+    """Add X' diag(weights) X; in a further column of ``products``, rows have a 1."""
     cdef Py_ssize_t size = products.shape[0]
     cdef Py_ssize_t i, a, b
     cdef double number
@@ -59,8 +59,8 @@ cdef inlined multiply_strip(
     floating *of_rows,
     Py_ssize_t n_lanes,
     bint are_summed,
-    Py_ssize_t n_done,          # the first lanes of the strip that are summed already
-    Py_ssize_t width,           # a constant where it is called, so that the row stays in registers
+    Py_ssize_t n_done,          # the first lanes of the strip that are already summed
+    Py_ssize_t width,           # a constant in each call, so that the row stays in registers
 ) noexcept nogil:
     cdef floating[40] row
     cdef floating *column
@@ -115,7 +115,7 @@ cdef dispatched multiply_strips(
 
 
 def multiply_sparse(
-    const floating [::1] values,        # IN, those of sparse rows
+    const floating [::1] values,        # IN, the values of sparse rows
     const int32_t [::1] columns,        # IN, below of_columns.shape[0]
     const int64_t [::1] begins,         # IN, (n_rows + 1,)
     floating [:, ::1] of_columns,       # IN, (n_columns, n_lanes); INOUT if sums are added to it
@@ -151,7 +151,7 @@ def multiply_columns(
     const floating [:, ::1] X,          # IN, (n_rows, n)
     floating [:, ::1] products,         # OUT, (n_rows, n (n + 1) / 2)
 ):
-    """Write the products of each two columns, in the order of the upper triangle of a matrix."""
+    """Write the products of all pairs of columns, in the order of the upper triangle of a matrix."""
     cdef Py_ssize_t n = X.shape[1]
     if products.shape[0] != X.shape[0] or products.shape[1] != n * (n + 1) // 2:
         raise ValueError("products must have a row for each of X, and a column for each two.")
@@ -160,7 +160,7 @@ def multiply_columns(
 
 
 cdef inline floating logistic_slope(floating z, floating sign) noexcept nogil:
-    """Return the derivative of log(1 + exp(-sign z)), which keeps its digits where it is small."""
+    """Return the derivative of log(1 + exp(-sign z)), which keeps its digits if it is small."""
     return -sign / (<floating> 1 + exponential_in_vectors(sign * z))
 
 
@@ -197,8 +197,8 @@ cdef dispatched softmax_of_rows(
     Py_ssize_t n_rows,
     Py_ssize_t n_outputs,
     Py_ssize_t n_lanes,
-    floating *most,             # room for a number per lane
-    floating *others,           # the same
+    floating *most,             # buffer, (n_lanes,)
+    floating *others,           # buffer, (n_lanes,)
 ) noexcept nogil:
     cdef Py_ssize_t i, k, lane, own
     for i in range(n_rows):
@@ -218,7 +218,7 @@ cdef dispatched softmax_of_rows(
         for lane in range(n_lanes):
             most[lane] = others[lane] if own < 0 else others[lane] + z[own * n_lanes + lane]  # the sum of all
         for k in range(n_outputs):
-            if k == own:  # a share near 1, less 1, would lose its digits
+            if k == own:  # a probability near 1, less 1, would lose its digits
                 for lane in range(n_lanes):
                     z[k * n_lanes + lane] = -others[lane]
             for lane in range(n_lanes):
