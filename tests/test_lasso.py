@@ -189,10 +189,10 @@ def test_columns_that_depend_on_each_other_in_one_training_set() -> None:
             assert_as_fits(estimator, X, y, cv=KFold(10), scoring=scoring)
     estimator = Lasso(1e-3)
     result = tree_cross_validate(estimator, X, y, cv=KFold(10))
-    assert (result.method, "can be told apart" in result.why) == ("fit", True)
+    assert (result.method, "linearly independent" in result.why) == ("fit", True)
     expected = cross_validate(estimator, X, y, cv=KFold(10), scoring="neg_mean_squared_error")
     np.testing.assert_allclose(result.test_score, -expected["test_score"], rtol=1e-14)
-    with pytest.raises(ValueError, match="^X must have columns that can be told apart"):
+    with pytest.raises(ValueError, match="^X must have columns that are linearly independent"):
         tree_cross_validate(estimator, X, y, cv=KFold(10), method="exact")
 
 

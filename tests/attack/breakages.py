@@ -187,7 +187,7 @@ BREAKAGES = [
     ),
     Breakage(
         "growing: kept bins leave out no column, however many rows a leaf must have",
-        "1 + int(facts[facts < given[0]].max(initial=0))",
+        "1 + int(facts[facts < sizes[0]].max(initial=0))",
         "1",
         "test_growing::test_trials_over_kept_bins_have_scores_of_their_own",
     ),
@@ -466,7 +466,7 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: all test rows weigh alike in the end of a search",
-        "np.ones(len(z)) if of_scores is None else of_scores[some]",
+        "np.ones(len(z)) if of_scores is None else of_scores[part]",
         "np.ones(len(z))",
         "test_newton::test_slopes_of_test_rows_are_means_by_the_weights_of_scores",
     ),
@@ -703,7 +703,7 @@ BREAKAGES = [
     # Exact folds.
     Breakage(
         "exact: merged moments lack what lies between the means",
-        "steps *= np.sqrt(one.weights * share)[:, None]",
+        "steps *= np.sqrt(first.weights * share)[:, None]",
         "steps *= np.sqrt(share)[:, None]",
         "test_exact::test_regressors_score_as_fits_do",
     ),
@@ -715,7 +715,7 @@ BREAKAGES = [
     ),
     Breakage(
         "exact: a chunk leaks into the moments of all rows but it",
-        "parts = [*parts[:index], *rest, *parts[index + 1 :]]",
+        "parts = [*parts[:index], *others, *parts[index + 1 :]]",
         "parts = [*parts]",
         "test_exact_left_out",
     ),
