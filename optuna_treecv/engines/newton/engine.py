@@ -577,7 +577,7 @@ class NewtonPlan(SumsPlan):
     """Models of all folds, solved jointly."""
 
     name = "newton"
-    reason = "all folds are solved jointly"
+    reason = "the models of all folds are solved jointly"
     lost = "Newton's method does not converge in a fold"
     refused = "its folds cannot be solved jointly"
     reads_again = True
