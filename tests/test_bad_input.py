@@ -396,13 +396,13 @@ def test_values_of_sparse_rows_that_are_not_finite(bad):
         (
             OneVsRestClassifier(LinearSVC()),
             "estimator must have partial_fit, .*; OneVsRestClassifier has it with other "
-            "parameters, got OneVsRestClassifier.estimator=LinearSVC.... With method='fit' each "
-            "fold is fitted anew.$",
+            "parameters, got OneVsRestClassifier.estimator=LinearSVC.... Use method='fit' to "
+            "refit it on each fold.$",
         ),
         (
             SGDClassifier(early_stopping=True),
             "^estimator must have early_stopping=False, because partial_fit of SGDClassifier does "
-            "not support True. With method='fit' each fold is fitted anew.$",
+            "not support True. Use method='fit' to refit it on each fold.$",
         ),
         (MLPClassifier(early_stopping=True), "^estimator must have early_stopping=False, because"),
         (

@@ -645,7 +645,7 @@ def test_other_refusals(binary):
             )
     space = {"n_epochs": optuna.distributions.IntDistribution(1, 9)}
     with pytest.raises(
-        ValueError, match="n_epochs must be None where it is searched, got n_epochs=2"
+        ValueError, match="n_epochs must be None if it is searched, got n_epochs=2"
     ):
         treecv_objective(PegasosClassifier(), X, y, param_distributions=space, n_epochs=2)
     assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5

@@ -683,7 +683,7 @@ def test_wrong_folders(tmp_path):
         (PEGASOS, {"order": "random"}, "order='random' trains"),
         (PEGASOS, {"n_epochs": 2}, "several epochs read"),
         (PEGASOS, {"method": "standard"}, "each of its trainings"),
-        (make_pipeline(PolynomialFeatures(), PEGASOS), {}, "its steps are done for all rows"),
+        (make_pipeline(PolynomialFeatures(), PEGASOS), {}, "its preprocessing transforms all"),
     ],
     ids=said,
 )
@@ -700,7 +700,7 @@ def test_rows_that_are_no_array_of_numbers():
         tree_cross_validate(PEGASOS, frame, y),
         tree_cross_validate(PEGASOS, frame, y, max_memory=LITTLE),
     )
-    match = "because its partial_fit gets rows in the form in which they are given, got 1048576"
+    match = "because its partial_fit gets rows in the form in which they were passed, got 1048576"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(GaussianNB(), frame, y, max_memory=LITTLE)
     columns = pd.DataFrame(X).astype(pd.SparseDtype(float, 0.0))

@@ -475,7 +475,7 @@ def test_folds_without_weight(method, binary):
             PassiveAggressiveLike(),
             {"method": "treecv"},
             "sample_weight must be None for PassiveAggressiveLike, because partial_fit of "
-            "PassiveAggressiveLike takes no sample_weight; method='fit' would use it.",
+            "PassiveAggressiveLike takes no sample_weight; use method='fit' instead.",
         ),
         (
             PassiveAggressiveLike(),
@@ -486,7 +486,7 @@ def test_folds_without_weight(method, binary):
             SGD,
             {"method": "treecv", "params": {"coef_init": np.zeros((1, 5))}},
             "params must be None for SGDClassifier, because partial_fit is not given 'coef_init' "
-            "of params; method='fit' would use it.",
+            "of params; use method='fit' instead.",
         ),
         (
             LogisticRegression(),

@@ -554,7 +554,7 @@ def test_a_scorer_that_may_look_at_the_model_needs_fits():
 
 def test_forest_is_for_trees():
     X, y = load_iris(return_X_y=True)
-    with pytest.raises(ValueError, match="method='forest' must have a HistTreeClassifier"):
+    with pytest.raises(ValueError, match="method='forest' needs a HistTreeClassifier"):
         tree_cross_validate(DecisionTreeClassifier(), X, y, method="forest")
 
 
@@ -686,7 +686,7 @@ def test_a_tree_behind_other_steps_is_fitted():
     X, y = rows_for(TREES["numbers"])
     pipeline = make_pipeline(StandardScaler(), HistTreeRegressor(random_state=0))
     result = tree_cross_validate(pipeline, X, y, cv=3)
-    assert result.method == "fit" and "only without steps before them" in result.why
+    assert result.method == "fit" and "only without preprocessing" in result.why
 
 
 def test_one_class():

@@ -1,13 +1,13 @@
-"""What the compiled loops of all engines are made of, and those that rows and sums need.
+"""The building blocks of the compiled loops of all engines, and the loops of rows and sums.
 
 Kernels train and test; Python decides what to do. They get memory and numbers, hold no lock, and
-know neither data frames nor scikit-learn. Those of an engine are in its folder ``kernels``. In an
-order to read them:
+know neither data frames nor scikit-learn. Kernels of one engine are in its folder ``kernels``. In
+reading order:
 
 * ``vec8.h`` with ``vec8.pxd``: vectors, and the one order in which products are summed.
 * ``dispatch.h``: clones of a loop for AVX-512, AVX2 and the baseline.
-* ``rows``: dense and sparse rows, and what training does with one. ``undo``: the undo log for
-  sparse rows. ``span``: some rows in an order.
+* ``rows``: dense and sparse rows, and the operations of training on one. ``undo``: the undo log
+  for sparse rows. ``span``: some rows in an order.
 * ``order``: uniformly random orders, derived from (seed, row range, rows seen).
 * ``prepare`` with ``row_copy.h``: rows permuted, padded and checked in one reading, or turned
   into bins.
@@ -15,7 +15,7 @@ order to read them:
 * ``moments``: running means and scales of the columns.
 * ``lapack``: routines that let other threads run meanwhile.
 
-``tests/reference.py`` has each kernel again in simple NumPy.
+``tests/reference.py`` implements each kernel again in simple NumPy.
 
 Arguments are marked ``# IN``, ``# OUT`` or ``# INOUT``; outputs come last. Comments give the
 papers' equations.
@@ -30,7 +30,7 @@ if find_spec(f"{__name__}.order") is None:
         "in another folder (for tests 'pytest' in place of 'python -m pytest')."
     )
 
-#: The number of the kernel format, which is part of every stored model's key. Raise it whenever
-#: the bytes or the meaning of any kernel's state change, so that no program takes a state that it
-#: would misunderstand. ``tests/test_golden_states.py`` notices such a change.
+#: The version of the kernel format, which is part of the key of every stored model. Raise it
+#: whenever the bytes or the meaning of any kernel's state change, so that no program loads a state
+#: that it would misread. ``tests/test_golden_states.py`` detects such a change.
 FORMAT = 7

@@ -1,7 +1,7 @@
-"""Routines of LAPACK that let other threads run meanwhile.
+"""Routines of LAPACK that release the interpreter's lock.
 
-SciPy's own functions keep the interpreter's lock, for seconds where there are thousands of columns, so that the
-heartbeats of a study would stop. NumPy gives it back in ``eigh``, ``svd`` and ``qr``.
+SciPy's functions hold the lock, for seconds with thousands of columns, which would stop the heartbeats of a study.
+NumPy releases it in ``eigh``, ``svd`` and ``qr``.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     Returns
     -------
     reflectors : ndarray of shape (n, n)
-        In Fortran's order; below the first subdiagonal are the reflectors that make Q.
+        In Fortran order; the reflectors that define Q are below the first subdiagonal.
     diagonal : ndarray of shape (n,)
     beside, tau : ndarray of shape (n - 1,)
     """
@@ -45,8 +45,8 @@ def rotate(reflectors: np.ndarray, tau: np.ndarray, b: np.ndarray, bint transpos
     Parameters
     ----------
     reflectors : ndarray of shape (n - 1, n - 1)
-        Those of ``tridiagonal`` without the first row and the last column. They are copied, since LAPACK writes into
-        them for a moment.
+        The reflectors of ``tridiagonal`` without the first row and the last column. They are copied, because LAPACK
+        writes to them temporarily.
     tau : ndarray of shape (n - 1,)
     b : ndarray of shape (n, n_columns)
     transposed : bool
@@ -88,7 +88,7 @@ def solve_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, b: np.ndarray) -
 def cholesky(a: np.ndarray, double alpha=0.0) -> np.ndarray | None:
     """Return L of A + alpha I = LL' (dpotrf), or None if that is not positive definite.
 
-    It is in Fortran's order, and what is above the diagonal means nothing.
+    It is in Fortran order; entries above the diagonal are undefined.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def pivoted_cholesky(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
     Returns
     -------
     factor : ndarray of shape (n, n)
-        U in its upper triangle; what is below it, and below row ``rank``, means nothing.
+        U in its upper triangle; entries below it, and below row ``rank``, are undefined.
     pivots : ndarray of shape (n,), int
         Column i of U belongs to column ``pivots[i]`` of A.
     rank : int

@@ -1,4 +1,4 @@
-"""The running moments of dense columns, which a state carries behind that of a kernel.
+"""The running moments of dense columns, which follow the state of a kernel.
 
 They are the count, the mean and the sum of squared deviations M2 of each column over the rows that the state has seen.
 Before a training phase, those of the phase are merged in (Chan, Golub & LeVeque 1983): for n rows and m new ones with
@@ -56,7 +56,7 @@ cdef enum:
     BLOCK = 64                  # rows of the smallest blocks whose moments are kept
 
 
-# Dense columns, and what is done to each.
+# Dense columns, and how each is transformed.
 cdef struct Columns:
     const void *values          # (n_rows, width), float64 or float32
     Py_ssize_t itemsize
@@ -105,7 +105,7 @@ cdef inline Py_ssize_t moments_bytes(const Columns *columns) noexcept nogil:
 
 
 cdef inline Moments moments_at(const Columns *columns, const unsigned char *at) noexcept nogil:
-    """Return where the parts of the moments are."""
+    """Return pointers to the parts of the moments."""
     cdef Py_ssize_t n_bytes = columns.width * columns.itemsize
     cdef Moments moments
     moments.count = <int64_t *> at
@@ -122,7 +122,7 @@ cdef inline Moments moments_at(const Columns *columns, const unsigned char *at) 
 
 
 cdef inline double scale_factor(double n_seen, double mean, double variance) noexcept nogil:
-    """Return what a centred value is multiplied by."""
+    """Return the factor of a centred value, the inverse of its scale."""
     cdef double small = n_seen * mean * DBL_EPSILON
     cdef double factor = 1 / sqrt(variance)
     # A variance below its own rounding error is that of a constant column; NaN is not.
@@ -180,8 +180,8 @@ cdef inline Span next_piece(
     Span span,
     const double **block,       # OUT, the moments of the piece; NULL: they are not in the table
 ) noexcept nogil:
-    """Return the next piece of a phase: the largest block of the table that begins where the phase does, or the
-    rows up to the next block.
+    """Return the next piece of a phase: the largest block of the table that begins at the same row as the phase, or
+    the rows up to the next block.
     """
     cdef Py_ssize_t n_vectors = 3 if columns.imputes else 2
     cdef Py_ssize_t n_rows = BLOCK
@@ -260,7 +260,7 @@ cdef inline inlined survey_columns(
     floating *shift,            # OUT, (width,)
     floating *factor,           # OUT, (width,)
 ) noexcept nogil:
-    """Merge the moments of new rows, and find what rows are shifted and multiplied by."""
+    """Merge the moments of new rows, and compute the shifts and factors of rows."""
     cdef const floating *X = <const floating *> columns.values
     cdef Py_ssize_t width = columns.width
     cdef Span piece

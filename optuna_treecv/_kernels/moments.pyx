@@ -29,7 +29,7 @@ cdef inlined block_of_rows(
 cdef dispatched fill_blocks(
     const void *X, Py_ssize_t itemsize, Py_ssize_t n_rows, Py_ssize_t width, bint imputes, double *blocks
 ) noexcept nogil:
-    """Find the moments of all whole blocks of BLOCK rows, and then those of twice as many rows from two."""
+    """Compute the moments of all whole blocks of BLOCK rows, then merge them in pairs, level by level."""
     cdef Py_ssize_t n_numbers = (3 if imputes else 2) * width
     cdef Py_ssize_t n_blocks = n_rows // BLOCK
     cdef Py_ssize_t rows_of_block = BLOCK
@@ -115,7 +115,7 @@ cdef class Blocks:
 
 
 cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width):
-    """Return what is done to columns, (2, width), for as many as there are."""
+    """Return flags of the columns to centre and to scale, (2, width), padded with zeros."""
     cdef double [:, ::1] flags = np.zeros((2, width))
     cdef Py_ssize_t j
     if not 0 < centred.shape[0] <= width or scaled.shape[0] != centred.shape[0]:

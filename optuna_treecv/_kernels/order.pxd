@@ -1,4 +1,4 @@
-"""Randomness that depends on nothing but its arguments.
+"""Random numbers that depend only on the arguments.
 
 The generator is SplitMix64 (Steele, Lea & Flood 2014): a counter that is passed through a mixing
 function. It has no state that threads would have to share or that a resumed run could lose. Numbers

@@ -1,5 +1,5 @@
-"""Uniformly random orders of a range of rows, derived from (seed, row range, rows seen) and
-nothing else. The shuffle is the inside-out variant of Fisher-Yates: the order is written while it is
+"""Uniformly random orders of a range of rows, derived only from (seed, row range, rows
+seen). The shuffle is the inside-out variant of Fisher-Yates: the order is written while it is
 drawn. Orders of several epochs have replays of other rows among those of the range.
 """
 
@@ -163,7 +163,7 @@ def sort_by_key(
     int64_t [::1] begins,       # OUT, (n_keys + 1,): where the rows of each key begin, and the number of rows
     uint32_t [::1] out,         # OUT, (n_rows,)
 ):
-    """Write rows in the order of their keys, and else as they come."""
+    """Write rows in the order of their keys; rows of equal keys keep their order."""
     cdef Py_ssize_t n_keys = begins.shape[0] - 1
     cdef Py_ssize_t i = 0
     cdef int64_t *begin

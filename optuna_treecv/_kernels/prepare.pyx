@@ -17,7 +17,7 @@ from optuna_treecv._kernels.vec8 cimport prefetch_row
 cdef enum:
     AHEAD = 8                   # rows are prefetched this many ahead of the one that is copied: the latency of memory
     BLOCK_BYTES = 1 << 15       # rows whose columns are far apart are read in blocks of this size, column by column
-    BLOCK = 512                 # rows are binned in blocks of so many, which stay in the cache for all their columns
+    BLOCK = 512                 # the rows of a block for binning, which stays in the cache for all columns
 
 
 cdef extern from "row_copy.h" nogil:
@@ -130,7 +130,7 @@ cdef int check_numbers(const uint32_t [::1] numbers, Py_ssize_t n_rows, name) ex
 
 
 def inverse(const uint32_t [::1] order, uint32_t [::1] place) -> bool:
-    """Write where each number is in an order, (n,) like the order; return whether each is there once."""
+    """Write the inverse of an order, (n,); return whether the order has each number once."""
     cdef Py_ssize_t n = order.shape[0]
     cdef Py_ssize_t i
     if place.shape[0] != n:

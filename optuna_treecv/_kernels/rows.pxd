@@ -1,5 +1,5 @@
-"""Rows, dense or sparse, and the few things that training does with one: its product with a
-vector, its norm, adding a multiple of it to a vector.
+"""Rows, dense or sparse, and the operations of training on one: its product with a vector, its
+norm, and adding a multiple of it to a vector.
 
 Sparse rows (CSR, columns in rising order) give the same numbers as dense rows: the product for
 column j adds to partial sum j mod 8, as in ``vec8.h``, and only zeros are left out. Kernels are
@@ -40,11 +40,11 @@ cdef struct Sparse:
     Py_ssize_t far              # as for dense rows
 
 
-# In stored order the CPU prefetches rows by itself, but keeps one core waiting: with dense rows prefetched, PEGASOS is
-# 1.3 times as fast where rows do not fit in the cache, and 10 % slower where they do.
+# In stored order the CPU prefetches rows, but one core still waits: with dense rows also prefetched here, PEGASOS is
+# 1.3 times as fast if rows do not fit in the cache, and 10 % slower if they do.
 #
-# In random order a row must be asked for while the FAR_BYTES before it are read. The first-level cache cannot wait for
-# so many lines at once, but the second-level cache can.
+# In random order a row must be requested while the FAR_BYTES before it are read. The first-level cache cannot have this
+# number of requests at once, but the second-level cache can.
 cdef enum:
     AHEAD_IN_ORDER = 8
     CACHE_BYTES = 1 << 22

@@ -1,4 +1,4 @@
-"""The list of engines. Each of them is a folder behind the protocol of ``core/engine.py``."""
+"""The list of engines; each is a folder that implements the protocol of ``core/engine.py``."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ from optuna_treecv.engines.treecv.remote import plan_remote_tree
 from optuna_treecv.engines.trees.engine import plan_trees
 from optuna_treecv.plans.joint import plan_of_sums
 
-#: "auto" takes the first one that can evaluate an estimator; the last one evaluates any.
+#: "auto" takes the first engine that can evaluate an estimator; the last one evaluates any.
 ENGINES: tuple[Engine, ...] = (
     Engine("progressive", plan_pass, ("progressive",)),
     Engine("standard", partial(plan_trees, are_together=False), ("standard",)),

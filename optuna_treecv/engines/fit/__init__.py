@@ -1,1 +1,1 @@
-"""Fits of each fold by the estimator itself, which serve any estimator."""
+"""The engine that refits any estimator on each fold."""

@@ -1,4 +1,4 @@
-"""The engine "fit": an estimator's own ``fit`` on each fold's training rows, for any estimator.
+"""The engine "fit": any estimator is refit on the training rows of each fold.
 
 The folds of one evaluation are fitted in parallel by joblib.
 """
@@ -52,7 +52,7 @@ from optuna_treecv.types import Array
 
 
 def plan_fits(request: Request) -> Plan | Declined:
-    """Return a plan for any estimator with ``fit``, or why there is none."""
+    """Return a plan for any estimator with ``fit``, or the reason why there is none."""
     estimator, cut = request.estimator, request.cross_validation.repeats[0].cut
     if not hasattr(estimator, "fit"):
         why_not = f"{name_of(estimator)} has none"
@@ -74,7 +74,7 @@ def plan_fits(request: Request) -> Plan | Declined:
 
 
 class FitPlan(Plan):
-    """The fits of the folds."""
+    """The plan "fit": one fit per fold."""
 
     name = "fit"
 
@@ -86,16 +86,16 @@ class FitPlan(Plan):
             leaves_out_pairs=True,
             needs_memory="fit gets all rows of a training set at once",
             why_one_epoch=(
-                "the estimator's own parameters, such as max_iter, say how many passes fit makes"
+                "the estimator's own parameters, such as max_iter, set the number of passes of fit"
             ),
         )
 
     def cost(self) -> str:
-        """Return the number of fits and of their rows."""
+        """Return a sentence with the number of fits and of their rows."""
         return cost_of_trainings(self.request, "fits")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return what names the results of each fold."""
+        """Return the keys of the stored results of each fold."""
         fits = _Fits(self.request, candidate, repeat)
         return fits.results()._replace(bound=fits)
 
@@ -105,7 +105,7 @@ class FitPlan(Plan):
         yield from fits.events(list(work.folds), sink)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
-        """Return the responses of the fits of the folds."""
+        """Return the predictions for all rows, each by the fit that did not see it."""
         return responses_of_fits(self.request, candidate, repeat, method)
 
 
@@ -124,12 +124,12 @@ class _Fits:
         self._request, self._repeat, self._cut = request, repeat, repeat.cut
         scoring = request.scoring
         if request.needs_rows and not isinstance(scoring.first, Pooled):
-            scoring = with_pooled(scoring, Pooled(scoring.first))  # for the responses to the rows
+            scoring = with_pooled(scoring, Pooled(scoring.first))  # for predictions of all rows
         self._n_metrics = len(request.scoring.metrics)
         self._metrics = scoring.metrics
         pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
-        self._methods = list(dict.fromkeys(response_of(one, candidate) for one in pooled))
-        kept = tuple(one for one in request.kept_responses if one not in self._methods)
+        self._methods = list(dict.fromkeys(response_of(metric, candidate) for metric in pooled))
+        kept = tuple(m for m in request.kept_responses if m not in self._methods)
         self._methods += kept
         self._fold_task = fold_task_of(request, candidate, repeat, self._metrics, kept)
         data, cache = cross_validation.data_name(), cross_validation.shared.cache
@@ -151,7 +151,7 @@ class _Fits:
         self._columns, self._width = lay_out(self._methods, classes, n_targets)
 
     def results(self) -> Results:
-        """Return what names the results of each fold."""
+        """Return the keys of the stored results of each fold."""
         specs: dict[int, ResultSpec] = {}
         if self._kept.name and self._kept.cache is not None:
             for chunk in range(self._cut.n_folds):
@@ -160,7 +160,7 @@ class _Fits:
         return Results(self._kept.name, self._fingerprint, specs=specs)
 
     def _sizes(self, chunk: int) -> tuple[int, tuple[int, int]]:
-        """Return the number of metrics, and the shape of the responses of a fold."""
+        """Return the number of metrics, and the shape of the predictions of a fold."""
         n_rows = len(self._cut.test_rows(chunk)) if self._width else 0
         return len(self._metrics), (n_rows, self._width)
 
@@ -168,7 +168,7 @@ class _Fits:
         return self._event(chunk, FoldResult.of(memory.view(np.float64), *self._sizes(chunk)))
 
     def _event(self, chunk: int, fitted: FoldResult) -> TestedFolds:
-        """Return a fitted fold."""
+        """Return the event of a fitted fold."""
         n = self._n_metrics
         diverged = np.array([fitted.has_diverged])
         scores = FoldScores(fitted.scores[:n, None], diverged, fitted.spreads[:n, :, None])
@@ -184,7 +184,7 @@ class _Fits:
         )
 
     def _predictions(self, chunk: int, responses: Array) -> TestedRows:
-        """Return the test rows of a fold in the order of the tree, with the responses to them."""
+        """Return the test rows of a fold in the order of the tree, with their predictions."""
         request, fold_task = self._request, self._fold_task
         rows = self._cut.tested_from(chunk, chunk + 1)
         targets = None if request.data.y is None else targets_of(request)[rows]
@@ -194,15 +194,15 @@ class _Fits:
         return TestedRows(outputs, self._respond, targets, weights, begins)
 
     def _respond(self, outputs: Array, method: str) -> Array:
-        """Return the columns of one response."""
+        """Return the columns of one response method."""
         columns = outputs[:, self._columns[method]]
         return columns[:, 0] if columns.shape[1] == 1 else columns
 
     def events(self, folds: list[int], sink: Sink) -> Generator[TestedFolds | Failed]:
         """Fit some folds in parallel, and yield their results in order.
 
-        An evaluation that reports may be left after any fold. It begins as many fits at once as
-        there are workers, and those that have begun are stored, also where one of them fails.
+        An evaluation that reports may be pruned after any fold. It starts as many fits at once as
+        there are workers. Fits that have started are stored, even if one of them fails.
         """
         settings, is_over = self._request.settings, False
         n_jobs = settings.n_jobs
@@ -216,15 +216,15 @@ class _Fits:
 
         try:
             workers, size = Parallel(n_jobs, return_as="generator"), max(1, len(folds))
-        except ValueError:  # the backend "multiprocessing" gives results only when all are there
+        except ValueError:  # the backend "multiprocessing" returns results only when all are done
             workers, size = Parallel(n_jobs), effective_n_jobs(n_jobs)
         if settings.reports_parts:
             size = effective_n_jobs(n_jobs)
         with workers as parallel:
             for begin in range(0, len(folds), size):
                 part = folds[begin : begin + size]
-                gained = explained(self._fold_task, n_jobs, partial(parallel, calls(part)))
-                results = zip(chain.from_iterable(gained), part, strict=False)
+                fitted_folds = explained(self._fold_task, n_jobs, partial(parallel, calls(part)))
+                results = zip(chain.from_iterable(fitted_folds), part, strict=False)
                 try:
                     for fitted, chunk in results:
                         if isinstance(fitted, Exception):
@@ -241,7 +241,7 @@ class _Fits:
                 is_over = False
 
     def _failed(self, chunk: int, error: Exception) -> Failed:
-        """Return that a fold could not be fitted; raise the error unless all folds are tried."""
+        """Return the event of a failed fit; raise its error unless all folds are tried."""
         error.add_note(f"This happened in fold {self._cut.number(chunk)}.")
         if not self._request.cross_validation.search.tries_all_folds:
             with self._fold_task.naming_step():

@@ -1,4 +1,4 @@
-"""Which requests the incremental engines take, and the reasons why they decline others."""
+"""The requests that the incremental engines accept, and their reasons to decline others."""
 
 from collections.abc import Collection
 from math import log2
@@ -47,23 +47,23 @@ from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.layout import RowLayout
 
-#: Why an estimator that only has ``fit`` is not trained further.
+#: The reason why an estimator that only has ``fit`` is not trained incrementally.
 NO_PARTIAL_FIT = "it has no partial_fit"
 
-# Pairs of neighbouring rows that are looked at.
+# The number of pairs of neighbouring rows that are compared.
 _PAIRS = 1000
 
 # Neighbours in the tree are near each other in the data as given if their mean distance is below
 # this share of the number of rows; in random order it is a third.
 _NEAR = 0.25
 
-# Targets of neighbouring rows are alike if they differ by less than this share of what those of
-# distant rows differ by, and by this number of standard errors less.
+# Targets of neighbouring rows are alike if their mean difference is below this share of that of
+# distant rows, by at least this number of standard errors.
 _ALIKE, _ERRORS = 0.8, 4.0
 
 
 def why_no_tree(request: Request) -> str:
-    """Return why the tree does not train an estimator on these folds."""
+    """Return the reason why the tree does not train an estimator on these folds; else ""."""
     cut, why_not = request.cross_validation.repeats[0].cut, why_not_in_tree(request)
     if not why_not and not isinstance(cut, Folds):
         why_not = cut.why_no_tree or "the training sets of its folds grow"
@@ -71,7 +71,7 @@ def why_no_tree(request: Request) -> str:
 
 
 def why_not_in_tree(request: Request) -> str:
-    """Return why "auto" does not train an estimator further on these rows and weights."""
+    """Return the reason why "auto" does not train incrementally on these rows and weights."""
     if why := why_not_trained_further(request):
         return why
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
@@ -80,38 +80,39 @@ def why_not_in_tree(request: Request) -> str:
 
 
 def why_not_trained_further(request: Request) -> str:
-    """Return why "auto" does not train an estimator further whatever the rows are, a clause."""
+    """Return the reason why "auto" never trains an estimator incrementally; else ""."""
     estimator = request.estimator
     if is_grown(estimator):
-        return "its nodes are searched anew and not trained further"
+        return "its nodes are searched anew on each training set"
     if request.settings.method == "treecv":
         return ""
     if not request.asks_for_passes:
-        # The trials of a search over max_iter are all fitted, those with max_iter=1 too.
+        # All trials of a search over max_iter are refit per fold, even those with max_iter=1.
         ends = request.cross_validation.search.ends
         others = [name for name in ends if name.endswith("max_iter")]
         if why := why_fit_differs(estimator, request.searched or others):
             return why
     if why := why_rows_age(estimator) or why_counts_differ(request):
         return why
-    front = front_of(request)
-    if not isinstance(front, str) or is_incremental(estimator):
+    before = preprocessing_of(request)
+    if not isinstance(before, str) or is_incremental(estimator):
         return ""
     if is_grown(last_step(estimator)):
-        return "the trees of all folds are grown together only without steps before them"
-    return front or refused_setting(estimator) or NO_PARTIAL_FIT
+        return "the trees of all folds are grown together only without preprocessing"
+    return before or refused_setting(estimator) or NO_PARTIAL_FIT
 
 
 def why_not_in_time(request: Request) -> str:
-    """Return the reason why "auto" does not train one model forward through time; else "".
+    """Return the reason why "auto" does not train one model forward in time; else "".
 
-    ``fit`` of most learners reads the rows in random order, and the last rows in the order of time
-    may count most. Only models that do not depend on the order of the rows are those of ``fit``.
+    ``fit`` of most learners shuffles the rows. In the order of time, the last rows may have the
+    largest influence. Only models that do not depend on the order of the rows equal those of
+    ``fit``.
     """
     estimator, last = request.estimator, last_step(request.estimator)
-    is_asked = request.settings.method == "treecv" or not hasattr(estimator, "fit")
-    # A search over the n_epochs of the estimator itself asks for no other model than fit.
-    if is_asked or (request.asks_for_passes and not hasattr(estimator, "n_epochs")):
+    is_requested = request.settings.method == "treecv" or not hasattr(estimator, "fit")
+    # A search over the estimator's own n_epochs requests the models of fit.
+    if is_requested or (request.asks_for_passes and not hasattr(estimator, "n_epochs")):
         return ""
     if not (isinstance(last, NAIVE_BAYES) or getattr(last, "has_epochs", True) is False):
         return (
@@ -121,14 +122,14 @@ def why_not_in_time(request: Request) -> str:
     if isinstance(estimator, Pipeline):
         for _, step in leaves_of("", Pipeline(estimator.steps[:-1])):
             return (
-                f"a chain fits {name_of(step)} to the rows up to each time, and fit to all "
-                "training rows before the model"
+                f"a chain fits {name_of(step)} only to the rows so far, but fit fits it to "
+                "all training rows first"
             )
     return ""
 
 
 def why_counts_differ(request: Request) -> str:
-    """Return why naive Bayes in the tree may be another model than its fit, a clause; else ""."""
+    """Return the reason why naive Bayes in the tree may differ from its ``fit``; else ""."""
     models = [
         part for _, part in trained_parts(request.estimator) if isinstance(part, NAIVE_BAYES)
     ]
@@ -136,46 +137,44 @@ def why_counts_differ(request: Request) -> str:
         return ""
     cross_validation, weights = request.cross_validation, request.metadata.weights
     if cross_validation.fewest_trained(of_classes=True)[1] == 0:
-        return "a training set lacks a class, which fit would not know"
+        return "a training set lacks a class, so fit would not know that class"
     has_zero = weights is not None and not np.all(weights)
-    if has_zero and any(isinstance(one, CategoricalNB) for one in models):
-        return "CategoricalNB knows the categories of rows whose weight is 0"
-    if any(isinstance(one, GaussianNB) for one in models):
+    if has_zero and any(isinstance(model, CategoricalNB) for model in models):
+        return "CategoricalNB also learns the categories of rows of weight 0"
+    if any(isinstance(model, GaussianNB) for model in models):
         if cross_validation.fact("squares overflow", lambda: _squares_overflow(request.data.X)):
-            return "squares of numbers in X overflow"
+            return "the squares of values in X overflow"
     return ""
 
 
 def _squares_overflow(X: Any) -> bool:
-    """Return whether sums of squares may be infinite, if the rows are an array of floats."""
+    """Return whether sums of squares may overflow; only arrays of floats are checked."""
     if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
         return False
     return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
 
 
 def check_incremental_estimator(request: Request) -> None:
-    """Refuse metadata, steps and parameters with which an estimator cannot be trained."""
+    """Raise for metadata, preprocessing or parameters that prevent incremental training."""
     estimator, searched = request.estimator, request.searched
     if why := request.metadata.why_not_further(estimator):
         argument = "params" if request.metadata.others else "sample_weight"
-        right = "; method='fit' would use it" if hasattr(estimator, "fit") else ""
-        raise ValueError(
-            f"{argument} must be None for {name_of(estimator)}, because {why}{right}."
-        )
+        hint = "; use method='fit' instead" if hasattr(estimator, "fit") else ""
+        raise ValueError(f"{argument} must be None for {name_of(estimator)}, because {why}{hint}.")
     parts = split(estimator)
-    # Where all steps stand in a row, the error below says which one cannot be trained.
+    # If the steps form a chain, the error below names the one that cannot be trained.
     if not searched and (not isinstance(parts, str) or has_branches(estimator)):
-        front = front_of(request)
-        if isinstance(front, str) and front and not is_incremental(estimator):
+        before = preprocessing_of(request)
+        if isinstance(before, str) and before and not is_incremental(estimator):
             raise ValueError(
-                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, because {front}, "
+                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, because {before}, "
                 f"got {request.settings.method!r}."
             )
     if isinstance(parts, str):
         try:
             check_incremental(estimator, request.of_class)
         except ValueError as error:
-            raise ValueError(f"{error} With method='fit' each fold is fitted anew.") from error
+            raise ValueError(f"{error} Use method='fit' to refit it on each fold.") from error
         if isinstance(estimator, CompiledEstimator):
             estimator.check_parameters(but=searched)
     elif isinstance(parts.last, CompiledEstimator):
@@ -185,9 +184,10 @@ def check_incremental_estimator(request: Request) -> None:
 
 
 def free_parameters_of(request: Request) -> Collection[str]:
-    """Return those of lanes, and all where the last step has no ``partial_fit``.
+    """Return the parameters that a candidate may change without a new plan.
 
-    There are none of a user's own class, which may decide by their values.
+    These are the parameters of lanes, or all if the last step has no ``partial_fit``. A user's
+    own class has none, because its behaviour may depend on their values.
     """
     estimator, last = request.estimator, last_step(request.estimator)
     if isinstance(last, CompiledEstimator):
@@ -197,7 +197,7 @@ def free_parameters_of(request: Request) -> Collection[str]:
 
 
 def lane_parameters(estimator: Any) -> tuple[str, ...]:
-    """Return the parameters in which estimators on lanes may differ; none: it has no lanes."""
+    """Return the parameters in which estimators on lanes may differ; () without lanes."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.lane_parameters
     parts = split(estimator)
@@ -207,7 +207,7 @@ def lane_parameters(estimator: Any) -> tuple[str, ...]:
 
 
 def n_epochs_of(request: Request, method: str) -> int:
-    """Return the epochs that the settings ask for, or the estimator itself."""
+    """Return the number of epochs, which the settings or the estimator may set."""
     estimator = request.estimator
     of_request = request.given_epochs or 1
     of_estimator = _epochs_of(estimator, request.searched)
@@ -217,7 +217,7 @@ def n_epochs_of(request: Request, method: str) -> int:
             f"with n_epochs={of_estimator}."
         )
     if of_request > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
-        raise ValueError(f"n_epochs must be None where it is searched, got n_epochs={of_request}.")
+        raise ValueError(f"n_epochs must be None if it is searched, got n_epochs={of_request}.")
     n_epochs = max(of_request, of_estimator)
     last, report = last_step(estimator), request.settings.report
     if n_epochs == 1:
@@ -234,14 +234,14 @@ def n_epochs_of(request: Request, method: str) -> int:
         )
     if request.settings.is_early:
         raise ValueError(
-            "report must be 'folds', 'mean' or None with several epochs, because rows that are "
-            f"replayed have been seen before, got report={report!r} with n_epochs={n_epochs}."
+            "report must be 'folds', 'mean' or None with several epochs, because the model has "
+            f"seen replayed rows before, got report={report!r} with n_epochs={n_epochs}."
         )
     return n_epochs
 
 
 def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
-    """Return the ``n_epochs`` of an estimator of this package, also inside of another one."""
+    """Return the ``n_epochs`` of an estimator of this package, even inside another one."""
     most = 1
     for prefix, part in trained_parts(estimator, "", searched):
         is_open = f"{prefix}n_epochs" in searched
@@ -257,22 +257,22 @@ def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
 
 
 def _why_in_memory(request: Request, n_epochs: int) -> str:
-    """Return why rows are not read forwards, a clause; "" if they are."""
+    """Return the reason why rows must be in memory; "" if they are read forwards."""
     if request.settings.order == "random":
-        return "order='random' trains on rows in orders of their own"
+        return "order='random' reads the rows of each phase in a random order"
     if n_epochs > 1:
-        return "several epochs read rows again in any order"
+        return "several epochs read rows again in random order"
     parts, X = split(request.estimator), request.data.X
     if not isinstance(parts, str) and not {*parts.kinds.values()} <= {Kind.COMPILED}:
-        return "its steps are done for all rows at once"
+        return "its preprocessing transforms all rows at once"
     are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
     if compiled_part(request.estimator) is None and not are_numbers:
-        return "its partial_fit gets rows in the form in which they are given"
+        return "its partial_fit gets rows in the form in which they were passed"
     return ""
 
 
 def cost_of_tree(request: Request, n_epochs: int) -> str:
-    """Return the row updates of a tree at most, and those of k trainings from scratch."""
+    """Return a sentence with the most row updates of a tree and those of k trainings."""
     cross_validation = request.cross_validation
     n_standard = n_epochs * cross_validation.n_updates_standard
     if cross_validation.n_folds == 1:
@@ -285,7 +285,7 @@ def cost_of_tree(request: Request, n_epochs: int) -> str:
 
 
 def most_updates(cross_validation: CrossValidation) -> int:
-    """Return the most row updates that the tree takes for one epoch."""
+    """Return an upper bound of the row updates of the tree in one epoch."""
     n_rows, n_folds = cross_validation.data.n_rows, cross_validation.n_folds
     return int(n_rows * log2(2 * n_folds)) * cross_validation.n_repeats
 
@@ -293,7 +293,7 @@ def most_updates(cross_validation: CrossValidation) -> int:
 def warning_of_order(request: Request) -> str:
     """Return a warning if the tree trains ordered rows in their order, but ``fit`` shuffles them.
 
-    It is "" if folds or rows are drawn at random, or if neighbouring targets are not alike.
+    Return "" if folds or rows are drawn at random, or if neighbouring targets are not similar.
     """
     last, data = last_step(request.estimator), request.data
     cut, y = request.cross_validation.repeats[0].cut, data.y
@@ -313,14 +313,14 @@ def warning_of_order(request: Request) -> str:
         return ""
     return (
         "The rows have an order in which neighbours have similar targets. The tree trains "
-        f"{name_of(request.estimator)} in this order, but fit takes the rows in random order, so "
-        "the scores may be those of worse models. Use KFold(..., shuffle=True), an int as cv with "
+        f"{name_of(request.estimator)} in this order, but fit shuffles the rows, so the scores "
+        "may be those of worse models. Use KFold(..., shuffle=True), an int as cv with "
         "shuffle=True, or method='fit' instead."
     )
 
 
 def _are_alike(targets: np.ndarray, following: np.ndarray, are_classes: bool) -> bool:
-    """Return whether targets are more like those of the following rows than like distant ones."""
+    """Return whether targets are more similar to those of the next rows than to distant ones."""
     differ = np.not_equal if are_classes else np.subtract
     distant = np.roll(targets, len(targets) // 2)
     near, far = (np.abs(differ(targets, other)).astype(float) for other in (following, distant))
@@ -329,18 +329,19 @@ def _are_alike(targets: np.ndarray, following: np.ndarray, are_classes: bool) ->
     return bool(near.mean() < _ALIKE * far.mean() and gain > _ERRORS * error)
 
 
-class Front(NamedTuple):
-    """The steps of a Pipeline that are done ahead of its learner.
+class Preprocessing(NamedTuple):
+    """The preprocessing of a Pipeline, precomputed before its learner is trained.
 
     Attributes
     ----------
     steps : FittedSteps
     name : bytes
-        Tells them apart.
+        The key of the steps.
     layout : RowLayout
-        Of the rows that the learner needs.
+        The layout of the rows that the learner needs.
     why_python : str
-        Why the running steps of a compiled learner run in Python, a clause.
+        The reason why transformers fitted per fold run in Python before a compiled learner; "" if
+        they do not.
     """
 
     steps: FittedSteps
@@ -349,33 +350,32 @@ class Front(NamedTuple):
     why_python: str
 
 
-def front_of(request: Request) -> Front | str:
-    """Return the steps of a Pipeline that are done ahead of its learner.
+def preprocessing_of(request: Request) -> Preprocessing | str:
+    """Return the precomputed preprocessing of a Pipeline, or the reason why there is none.
 
-    Return why there are none, a clause, if there are not; it is empty if the estimator has no
-    steps that could be.
+    The reason is "" for an estimator without preprocessing.
     """
-    return request.once("front", lambda: _front_of(request))
+    return request.once("preprocessing", lambda: _preprocessing_of(request))
 
 
-def _front_of(request: Request) -> Front | str:
+def _preprocessing_of(request: Request) -> Preprocessing | str:
     parts = split(request.estimator)
     if isinstance(parts, str):
         return parts
-    front = _done(request, parts)
-    if isinstance(front, str) and parts.is_compiled:
-        in_python = split_in_python(request.estimator, front)
+    before = _fit_preprocessing(request, parts)
+    if isinstance(before, str) and parts.is_compiled:
+        in_python = split_in_python(request.estimator, before)
         if isinstance(in_python, DividedPipeline):
-            other = _done(request, in_python)
-            front = front if isinstance(other, str) else other
-    return front
+            other = _fit_preprocessing(request, in_python)
+            before = before if isinstance(other, str) else other
+    return before
 
 
-def _done(request: Request, parts: DividedPipeline) -> Front | str:
-    """Return the fitted steps of a divided Pipeline, or why they cannot be done, a clause."""
+def _fit_preprocessing(request: Request, parts: DividedPipeline) -> Preprocessing | str:
+    """Return the fitted steps of a divided Pipeline, or the reason why they cannot be fitted."""
     cross_validation = request.cross_validation
-    cuts, of_rows = [one.cut for one in cross_validation.repeats], cross_validation.steps
-    # Kernels do not see whether steps return data frames, but other learners do.
+    cuts, of_rows = [repeat.cut for repeat in cross_validation.repeats], cross_validation.steps
+    # Other learners than kernels depend on whether transformers return data frames.
     form: Any = get_config()["transform_output"]
     if parts.is_compiled:
         form = parts.last.row_layout.sparse
@@ -392,11 +392,11 @@ def _done(request: Request, parts: DividedPipeline) -> Front | str:
         return steps
     assert name is not None
     n_known, n_rows = steps.fewest_known(parts.last), cuts[0].n_rows
-    if n_known is not None and any(  # a fold may be trained on all rows but these
+    if n_known is not None and any(  # a fold may hold out all rows with values
         cut.count(np.ones(n_rows, bool))[0].min() <= n_rows - n_known for cut in cuts
     ):
         return (
-            f"a column that a SimpleImputer fills has values in {n_known} rows, so that a "
-            "fold may train on none of them, and keep_empty_features is False"
+            f"a column that a SimpleImputer fills has values in only {n_known} rows, all of "
+            "which a fold may hold out, and keep_empty_features is False"
         )
-    return Front(steps, name, steps.layout_for(parts.pipeline), parts.why_python)
+    return Preprocessing(steps, name, steps.layout_for(parts.pipeline), parts.why_python)

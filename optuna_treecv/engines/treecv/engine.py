@@ -1,11 +1,11 @@
-"""The engine "treecv": the k trainings do their common part only once, along a tree.
+"""The engine "treecv": k trainings share their common prefixes along a tree.
 
 Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``walk.py``.
 
-The training of the first leaf's model is one pass over all rows but its own. Where scores are
-wanted early, each row is tested before the model is trained on it (Blum, Kalai & Langford 1999).
-With many folds, the tree is then walked breadth-first to 16 nodes: their models are those of a
-cross-validation with 16 folds.
+The model of the first leaf is trained in one pass over all rows but the leaf's own. If early
+scores are requested, each row is tested before the model is trained on it (Blum, Kalai & Langford
+1999). With many folds, the tree is then walked breadth-first to 16 nodes, whose models are those
+of a cross-validation with 16 folds.
 """
 
 from collections.abc import Collection
@@ -82,7 +82,7 @@ from optuna_treecv.types import Opaque
 
 
 def plan_tree(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators."""
+    """Return a plan for incremental estimators, or the reason why there is none."""
     if why_not := why_no_tree(request):
         return declined(request, why_not)
     check_incremental_estimator(request)
@@ -100,7 +100,7 @@ def _is_linear(estimator: Estimator) -> bool:
 
 
 def _readings(request: Request) -> str:
-    """Return how often the tree reads a file of the rows, a relative clause."""
+    """Return a relative clause on how often the tree reads rows on disk; "" for rows in memory."""
     data = request.data
     if not data.is_large:
         return ""
@@ -110,7 +110,7 @@ def _readings(request: Request) -> str:
 
 
 class TreePlan(WalkedPlan):
-    """A walk along the tree; several candidates are trained row by row, on lanes."""
+    """A walk over the tree; the candidates of a batch are trained in lanes, row by row."""
 
     name = "treecv"
     shares_models = True
@@ -125,28 +125,28 @@ class TreePlan(WalkedPlan):
         )
 
     def early(self, training: Training) -> Generator[RowProgress]:
-        """Yield the progressive losses along the first pass, and those of 16 folds of many."""
+        """Yield the progressive losses of the first pass, then those of 16 nested folds."""
         training.first_pass = FirstPass(training)
         yield from training.first_pass.events()
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
-        """Walk the tree, from where a first pass has come to."""
+        """Walk the tree, continuing after the first pass if there was one."""
         if self.request.wants_average:
             return walk_averaging(training)
         if training.first_pass is not None:
-            return training.first_pass.walk_rest()
+            return training.first_pass.walk_remaining()
         plan, blocks = training.repeat.plan, training.repeat.blocks
         test = node_test(plan, training.learner, training.leaves)
         n_threads = self.request.settings.n_threads
         return walk_tree(plan, training.learner, test, blocks, n_threads)
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Train models; those of several candidates in as many walks as their lanes take."""
+        """Train one candidate, or a batch in one walk per full set of lanes."""
         candidates = work.candidates
         if len(candidates) == 1:
             yield from super().evaluate(work)
             return
-        learners = [one.learner for one in work.bound]
+        learners = [bound.learner for bound in work.bound]
         least, most = Lanes.least(learners[0]), Lanes.most(learners[0])
         for first in range(0, len(candidates), max(1, most)):
             members = range(first, min(first + most, len(candidates)))
@@ -156,24 +156,24 @@ class TreePlan(WalkedPlan):
     def _walk_lanes(
         self, work: Work, learners: Sequence[CompiledLearner], members: range
     ) -> Generator[RowProgress | TestedFolds]:
-        """Train some candidates in one walk over the tree, and yield what is known of each."""
+        """Train some candidates in one walk over the tree; yield their scores and tested folds."""
         candidates, sinks, repeat, _, watch, _ = work
         plan, n_threads = repeat.plan, self.request.settings.n_threads
-        some = [learners[i] for i in members]
+        on_lanes = [learners[i] for i in members]
         if self.request.settings.is_early and repeat.number == 0:
-            early = EarlyLanes(plan, some, self.request.scoring.first, n_threads, watch)
+            early = EarlyLanes(plan, on_lanes, self.request.scoring.first, n_threads, watch)
             arrays, alive = early.evaluate()
-            each = early.lanes
+            progress = early.lanes
         else:
-            lanes, alive = Lanes(some, COUNT_BYTES), list(range(len(some)))
-            out, arrays = _room(plan, lanes, len(some))
+            lanes, alive = Lanes(on_lanes, COUNT_BYTES), list(range(len(on_lanes)))
+            out, arrays = _outputs(plan, lanes, len(on_lanes))
             n_updates = walk_lanes(plan, lanes, out, repeat.blocks, n_threads)
-            each = [Lane(n_updates=n_updates) for _ in some]
+            progress = [Lane(n_updates=n_updates) for _ in on_lanes]
         outputs = dict(zip(alive, arrays, strict=True))
-        for number, (candidate, lane) in enumerate(zip(members, each, strict=True)):
+        for number, (candidate, lane) in enumerate(zip(members, progress, strict=True)):
             cost = sinks[candidate].cost
             cost.n_updates += lane.n_updates
-            cost.seconds_prepare = some[0].rows.seconds
+            cost.seconds_prepare = on_lanes[0].rows.seconds
             yield from lane.progress(plan, candidate)
             if lane.lost_at is not None:
                 continue
@@ -191,12 +191,12 @@ class TreePlan(WalkedPlan):
             )
 
     def cost(self) -> str:
-        """Return the row updates at most, and those of k trainings from scratch."""
+        """Return a sentence with the most row updates and those of k trainings from scratch."""
         return cost_of_tree(self.request, self.n_epochs)
 
 
 def walk_averaging(training: Training) -> Generator[TestedBlock]:
-    """Walk the tree and add up the models of its folds; compiled learners walk it in blocks."""
+    """Walk the tree and sum the models of its folds."""
     plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
     learner = training.learner
     assert isinstance(learner, ModelTrainer)
@@ -224,7 +224,7 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
 
 
 def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Estimator:
-    """Return the fitted estimator with the mean of the models of all folds.
+    """Return a fitted estimator whose model is the mean of the models of all folds.
 
     Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
     hypothesis. The mean of the fold models' weights is one model that is at least as stable.
@@ -239,16 +239,17 @@ def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Estima
 
 @dataclass
 class Lane:
-    """What is known of a candidate among others that are trained with it.
+    """The early scores and row updates of one candidate of a batch.
 
     Attributes
     ----------
     progressive, nested : RowScores or None
-        The early scores, of the first pass until it lost and of 16 folds; None: not known.
+        The early scores: of the first pass, up to the step of pruning, and of 16 folds; None if
+        they were not computed.
     lost_at : int or None
-        The step at which it lost against others; None if its folds are tested.
+        The step at which the candidate was pruned; None if its folds are tested.
     n_updates : int
-        The rows trained on.
+        The number of rows trained on.
     """
 
     progressive: RowScores | None = None
@@ -257,7 +258,7 @@ class Lane:
     n_updates: int = 0
 
     def progress(self, plan: Partition, candidate: int) -> Iterator[RowProgress]:
-        """Yield the early scores until it lost."""
+        """Yield the early scores, up to the step of pruning."""
         if self.progressive is None:
             return
         for n_rows, step in steps_of_spine(plan).items():
@@ -270,19 +271,19 @@ class Lane:
             yield RowProgress(candidate, NESTED_STEP, self.nested, has_lost)
 
 
-def _room(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[ArrayThenCount]]:
-    """Return room for the outputs of all learners, and for those of each with their count."""
+def _outputs(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[ArrayThenCount]]:
+    """Return an array for the outputs of all learners, and its part for each, with its count."""
     shape = plan.n_rows, lanes.n_outputs
-    whole, each = ArrayThenCount.side_by_side(
+    whole, parts = ArrayThenCount.side_by_side(
         n_models, shape, lanes.dtype, lanes.out_rows, lanes.rows
     )
-    return whole.reshape(-1, lanes.n_outputs), each
+    return whole.reshape(-1, lanes.n_outputs), parts
 
 
 class FirstPass:
-    """The beginning of a walk over the tree, with scores before those of its folds.
+    """The beginning of a walk over the tree, which gives scores before any fold is tested.
 
-    Ask for ``events`` to their end, and then for ``walk_rest``.
+    Exhaust ``events`` first, and then call ``walk_remaining``.
 
     Parameters
     ----------
@@ -300,7 +301,7 @@ class FirstPass:
         self._pending: list[Pending] | None = None
 
     def events(self) -> Generator[RowProgress]:
-        """Train on the first pass, and then down to 16 nodes; yield each step."""
+        """Train along the first pass, then down to 16 nodes; yield the scores at each step."""
         training = self._training
         is_large = self._plan.n_folds >= FEWEST_FOLDS
         training.is_training = True
@@ -315,58 +316,59 @@ class FirstPass:
         if not self._states:
             training.n_needed = 0  # the tree needs another pass
         if is_large:
-            yield RowProgress(0, NESTED_STEP, self._nested())
+            yield RowProgress(0, NESTED_STEP, self._nested_scores())
 
-    def _nested(self) -> RowScores:
-        """Walk the tree to its 16 nodes of level 4; return the scores of all rows they test."""
+    def _nested_scores(self) -> RowScores:
+        """Walk the tree to its 16 nodes of level 4; return the scores of their models."""
         plan, learner = self._plan, self._learner
         nodes = plan.blocks(NESTED_FOLDS)
         outputs = learner.rows.empty((plan.n_rows, learner.n_outputs), learner.dtype)
-        pending = self._left(plan.root, nodes[0])
-        held, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, pending)
+        pending = self._pending_below(plan.root, nodes[0])
+        models, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, pending)
         self._training.n_needed += n_updates
         self._training.n_walked += n_updates
-        self._pending = self._left(nodes[0], FIRST_LEAF) or [Pending(nodes[0], held[nodes[0]])]
-        self._pending += [Pending(node, held[node]) for node in nodes[1:]]
+        pending = self._pending_below(nodes[0], FIRST_LEAF)
+        self._pending = pending or [Pending(nodes[0], models[nodes[0]])]
+        self._pending += [Pending(node, models[node]) for node in nodes[1:]]
         start, stop = plan.rows(plan.root)
         scores = empty_scores(self._metric, stop - start, self._learner.rows)
         scores.add(*self._scored(outputs[start:stop], slice(start, stop)))
         return scores
 
-    def walk_rest(self) -> Generator[TestedBlock]:
-        """Test the folds from where the first pass or the 16 nodes have come to."""
+    def walk_remaining(self) -> Generator[TestedBlock]:
+        """Test all folds, continuing after the first pass or the 16 nodes."""
         plan, learner = self._plan, self._learner
-        pending = self._pending or self._left(plan.root, FIRST_LEAF)
-        nodes = [plan.root] if pending is None else [one.node for one in pending]
+        pending = self._pending or self._pending_below(plan.root, FIRST_LEAF)
+        nodes = [plan.root] if pending is None else [subtree.node for subtree in pending]
         blocks = divide_nodes(plan, nodes, self._n_threads)
         test = node_test(plan, learner, self._training.leaves)
         return walk_tree(plan, learner, test, blocks, self._n_threads, pending)
 
-    def _left(self, top: Node, bottom: Node) -> list[Pending] | None:
-        """Return what is left to walk between two nodes on the spine; None: everything."""
+    def _pending_below(self, top: Node, bottom: Node) -> list[Pending] | None:
+        """Return the subtrees still to walk between two nodes on the spine; None for all."""
         return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
 
 
 @dataclass(eq=False)
 class EarlyLanes:
-    """Learners that are evaluated together along one tree.
+    """A batch of learners that is evaluated in one walk, with early scores and pruning.
 
     Parameters
     ----------
     plan : Partition
     learners : list of CompiledLearner
-        Those that ``Lanes`` takes.
+        The learners for ``Lanes``.
     metric : Loss or Scorer
         Scores the rows.
     n_jobs : int
         Threads.
     watch : Watch or None
-        None: no learner is left out.
+        Decides which learners are pruned; None: none.
 
     Attributes
     ----------
     lanes : list of Lane
-        What is known of each learner.
+        The scores and updates of each learner.
     """
 
     plan: Partition
@@ -385,14 +387,14 @@ class EarlyLanes:
         self.lanes = [Lane(scores()) for _ in self.learners]
 
     def evaluate(self) -> tuple[list[ArrayThenCount], list[int]]:
-        """Walk the tree; return the outputs of those whose folds are tested, and who they are.
+        """Walk the tree; return the outputs and the numbers of the learners on the lanes.
 
         Returns
         -------
         outputs : list of ArrayThenCount
-            Those of each, without their count.
+            The outputs of each learner, without their count.
         members : list of int
-            Some of them may have lost, if fewer than half have.
+            The numbers of these learners. Fewer than half of them may have been pruned.
         """
         self._first_pass()
         pending = None
@@ -403,14 +405,14 @@ class EarlyLanes:
         plan, lanes = self.plan, self._lanes
         if pending is None:
             pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
-        out, outputs = _room(plan, lanes, len(self._members))
-        blocks = divide_nodes(plan, [one.node for one in pending], self.n_jobs)
+        out, outputs = _outputs(plan, lanes, len(self._members))
+        blocks = divide_nodes(plan, [subtree.node for subtree in pending], self.n_jobs)
         self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
         return outputs, self._members
 
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self.plan), 0
-        progressive: list[Opaque] = [one.progressive for one in self.lanes]
+        progressive: list[Opaque] = [lane.progressive for lane in self.lanes]
         lanes, state = self._lanes, self._lanes.start()
         for node, phase in phases_of_spine(self.plan):
             rows, begin = phase.rows, 0
@@ -432,37 +434,37 @@ class EarlyLanes:
             self._states[node] = self._lanes.snapshot(state)
 
     def _walk_to_nested(self) -> list[Pending] | None:
-        """Walk to the 16 nodes of level 4, and score all rows by their models.
+        """Walk to the 16 nodes of level 4, and score their models on all rows.
 
-        Return what is left to walk; None if no learner is left.
+        Return the subtrees still to walk; None if all learners are pruned.
         """
         plan, lanes = self.plan, self._lanes
         nodes = plan.blocks(NESTED_FOLDS)
         shape = len(self._members) * lanes.out_rows, lanes.n_outputs
         out = lanes.rows.empty(shape, lanes.dtype)
         pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
-        held, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
+        models, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
         self._count(n_updates)
         start, stop = plan.rows(plan.root)
-        n_rows, of_rows = stop - start, self.learners[0].rows
-        each: list[Opaque] = [None for _ in self.learners]
+        n_rows, rows = stop - start, self.learners[0].rows
+        scores: list[Opaque] = [None for _ in self.learners]
         for number in self._members:
-            each[number] = self.lanes[number].nested = empty_scores(self.metric, n_rows, of_rows)
+            scores[number] = self.lanes[number].nested = empty_scores(self.metric, n_rows, rows)
         by_model = out.reshape(len(self._members), lanes.out_rows, -1)[:, start:stop]
-        self._add(each, by_model, slice(start, stop), 0, n_rows)
-        left = [held[node] for node in nodes[1:]]
+        self._add(scores, by_model, slice(start, stop), 0, n_rows)
+        states = [models[node] for node in nodes[1:]]
         below = [node for node in self._states if node.last <= nodes[0].last]
         self._states = {node: self._states[node] for node in below}
-        left = self._drop(NESTED_STEP, each, slice(0, n_rows), left)
+        states = self._drop(NESTED_STEP, scores, slice(0, n_rows), states)
         if not self._alive:
             return None
-        rest = [Pending(node, state) for node, state in zip(nodes[1:], left, strict=True)]
-        return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + rest
+        others = [Pending(node, state) for node, state in zip(nodes[1:], states, strict=True)]
+        return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + others
 
     def _add(
         self, scores: Sequence[RowScores], out: Array, rows: Rows, begin: int, end: int
     ) -> None:
-        """Score the rows begin to end - 1 among ``rows`` by each learner that has not lost."""
+        """Score rows begin to end - 1 of ``rows`` by each learner that has not been pruned."""
         for number, outputs in zip(self._members, out, strict=True):
             if number in self._alive:
                 learner, part = self.learners[number], cut(rows, begin, end)
@@ -476,7 +478,7 @@ class EarlyLanes:
     def _drop(
         self, step: int, scores: Sequence[RowScores], rows: "slice[int]", states: list[Array]
     ) -> list[Array]:
-        """Ask who has lost; return the states without these if the others fill few lanes."""
+        """Prune learners; return the states without theirs if at most half of the lanes remain."""
         if self.watch is None:
             return states
         alive = sorted(self._alive)
@@ -504,18 +506,18 @@ def _models_at(
     n_jobs: int,
     pending: list[Pending] | None,
 ) -> tuple[dict[Node, Opaque], int]:
-    """Walk to some nodes, and write what their models say of their rows.
+    """Walk to the given nodes, and write the outputs of their models for their rows.
 
-    Return these models by node, and the row updates.
+    Return the models by node, and the number of row updates.
     """
     models: dict[Node, Opaque] = {}
 
-    def hold(node: Node, state: Opaque, start: int, stop: int) -> int:
+    def test(node: Node, state: Opaque, start: int, stop: int) -> int:
         learner.outputs(state, start, stop, out)
         models[node] = state
         return 0
 
-    blocks = walk_tree(plan, learner, hold, nodes, n_jobs, pending, stays_above=True)
+    blocks = walk_tree(plan, learner, test, nodes, n_jobs, pending, stays_above=True)
     return models, sum(n_updates for _, n_updates in blocks)
 
 
@@ -527,7 +529,7 @@ def walk_lanes(
     n_jobs: int,
     pending: list[Pending] | None = None,
 ) -> int:
-    """Write the outputs of all learners, one after the other; return the row updates of each."""
+    """Write the outputs of all learners, one after another; return the row updates of each."""
     test = kernel_test(plan, lanes, out)
     blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
     return sum(n_updates for _, n_updates in blocks)
@@ -536,7 +538,7 @@ def walk_lanes(
 def empty_scores(
     metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
 ) -> RowScores:
-    """Return room for the scores of rows; errors, which are 0 or 1, take a byte each."""
+    """Return empty row scores; errors, which are 0 or 1, take one byte each."""
     is_error = isinstance(metric, Loss) and metric.is_zero_one
     return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
 
@@ -551,9 +553,9 @@ def scored(
     learner : Learner
     metric : Loss or Scorer
     estimator : estimator
-        The learner's.
+        The learner's estimator.
     outputs : ndarray of shape (len(rows), n_outputs)
-        What its models have said of the rows.
+        The outputs of its models.
     rows : slice or ndarray
         Prepared rows.
     """

@@ -1,8 +1,8 @@
-"""What is asked of a learner that the tree trains.
+"""The protocols of the learners that the tree trains.
 
 A learner is an estimator's settings bound to prepared rows. Training changes a *state*, which
-depends on the settings and on the rows fed so far, in their order, and on nothing else. A state
-is cheap to copy, and the tree depends on that.
+depends only on the settings and on the rows fed so far, in their order. The tree relies on states
+that are cheap to copy.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from optuna_treecv.rows.partition import Rows
 
 
 class Trainer(Protocol):
-    """What the walk asks of a learner."""
+    """The methods of a learner that the walk calls."""
 
     rows: PreparedRows
 
@@ -33,9 +33,9 @@ class Trainer(Protocol):
 
 
 class Learner(Trainer, Protocol):
-    """A learner over prepared rows: it trains, and its models can be tested."""
+    """A learner bound to prepared rows, which is trained and tested."""
 
-    #: How many numbers ``outputs`` writes per row, and their type.
+    #: The number of values that ``outputs`` writes per row, and their type.
     n_outputs: int
     dtype: np.dtype
 
@@ -45,61 +45,59 @@ class Learner(Trainer, Protocol):
         ``out`` is of shape (n_rows, n_outputs) and type ``dtype``.
         """
 
-    #: Whether a state is the same if a phase is trained in several parts.
+    #: Whether training a phase in several parts gives the same state.
     phases_may_be_cut: bool
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Turn outputs (rows, n_outputs) into the response that a loss needs.
+        """Return predictions computed from outputs (rows, n_outputs).
 
         ``method`` is one of "predict" (class codes or numbers), "decision_function",
         "predict_proba" and "distance".
         """
 
     def estimator(self, state: Any) -> Any:
-        """Return a fitted scikit-learn estimator with this state's model.
-
-        None if the model is not finite.
-        """
+        """Return a fitted scikit-learn estimator with this state's model; None if not finite."""
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
-        """Return X and y of the rows start to stop - 1 in the form that a scorer takes."""
+        """Return X and y of the rows start to stop - 1 as a scorer takes them."""
 
 
 @runtime_checkable
 class ModelTrainer(Trainer, Protocol):
-    """A learner that holds its models itself, instead of sharing those of other trials.
+    """A learner whose states hold their models, instead of sharing those of other trials.
 
-    It trains a state on rows again, or on each row after it has tested it. Its models are vectors
-    of numbers, so that they can be averaged.
+    It can train a state on the same rows again, or test each row before training on it. Its models
+    are vectors, so that they can be averaged.
     """
 
     def replay(self, state: Any, rows: Rows) -> None:
         """Train a state in place on rows that it has seen before, in their order.
 
-        What is counted once per row, such as the moments of a step that scales, stays as it is.
+        Statistics that count each row once, such as the moments of a scaler, do not change.
         """
 
     def test_then_train(self, state: Any, rows: Rows, out: np.ndarray) -> None:
-        """Train a state in place on rows in their order, and write what its model says of them.
+        """Train a state in place on rows in their order, and write the outputs before training.
 
-        It says so of each row before the row acts; a learner that is trained on whole blocks says
-        so of all ``rows`` before any of them acts. ``out`` is of shape (len(rows), n_outputs).
+        The outputs of each row are those of the model before it is trained on the row; a learner
+        that is trained on whole blocks first writes the outputs of all ``rows``. ``out`` is of
+        shape (len(rows), n_outputs).
         """
 
     def numbers(self, state: Any) -> np.ndarray:
-        """Return the numbers of a state's model, float64; NaN if it is not finite."""
+        """Return the parameters of a state's model, float64; NaN if it is not finite."""
 
     def with_numbers(self, numbers: np.ndarray) -> Any:
-        """Return a fitted estimator whose model has these numbers."""
+        """Return a fitted estimator whose model has these parameters."""
 
 
 @runtime_checkable
 class PairTrainer(Trainer, Protocol):
-    """A learner that may train two states at once, interleaving their instructions."""
+    """A learner that can train two states at once, interleaving their instructions."""
 
     @property
     def trains_pairs(self) -> bool:
-        """Whether training two states at once is possible, and faster than one by one."""
+        """Whether training two states at once is possible and faster than one after the other."""
 
     def update_both(
         self, first: Any, phase: Phase | Rows, second: Any, other: Phase | Rows
@@ -108,7 +106,7 @@ class PairTrainer(Trainer, Protocol):
 
 
 class Part(NamedTuple):
-    """A state, and the rows begin to end - 1 of a phase, on which it is to be trained."""
+    """A state, and the rows begin to end - 1 of a phase on which to train it."""
 
     state: Any
     phase: Phase
@@ -117,7 +115,7 @@ class Part(NamedTuple):
 
 
 class PartTrainer(Trainer, Protocol):
-    """A learner that is trained part by part of a phase, from the left."""
+    """A learner that is trained on successive parts of a phase, from the left."""
 
     trains_pairs: bool
 
@@ -125,4 +123,4 @@ class PartTrainer(Trainer, Protocol):
         """Train a state in place on a part of a phase."""
 
     def update_both_parts(self, part: Part, other: Part) -> None:
-        """Train two states in place, each on its part, where ``trains_pairs``."""
+        """Train two states in place, each on its part; only if ``trains_pairs``."""

@@ -1,4 +1,4 @@
-"""Tests folds at the leaves of a tree: outputs are kept, and scorers that need a model called."""
+"""Tests folds at the leaves of a tree: collects outputs, and calls scorers that need a model."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from optuna_treecv.scoring.scores import TestedRows
 
 @dataclass(eq=False)
 class Leaves:
-    """Keeps the outputs of each fold's model for the fold's rows.
+    """Collects the outputs of each fold's model for the rows of the fold.
 
     A scorer that needs the fitted estimator itself is called at each leaf instead.
 
@@ -37,21 +37,21 @@ class Leaves:
     plan : Partition
     learner : Learner
     estimator : estimator
-        The learner's.
+        The learner's estimator.
     metrics : sequence of Loss, Scorer or Pooled
-        None of them keeps the outputs alone.
+        The scores to compute; empty to collect outputs only.
     at_leaf : collection of int
-        Which of the metrics need more of a model than its outputs: the fitted estimator.
+        The numbers of the metrics that need the fitted estimator, not only outputs.
     at_rows : ndarray of shape (plan.n_rows,) or None
-        The prepared row that stands behind each row of the plan; None: the same.
+        The prepared row of each row of the plan; None: the same.
     outputs : ArrayThenCount or None
-        The outputs for all rows of the plan, (n_rows, n_outputs). They are made if they are not
-        given, unless no score needs them.
+        The outputs for all rows of the plan, (n_rows, n_outputs). None: they are allocated, if
+        any score needs them.
 
     Attributes
     ----------
     methods : set of str
-        The methods whose responses follow from the outputs.
+        The response methods that can be computed from the outputs.
     """
 
     plan: Partition
@@ -76,20 +76,20 @@ class Leaves:
             and (number in self.at_leaf or fold_metric(metric, rows.classes) is None)
         }
         self._at_leaves = {i: np.empty(self.plan.n_folds) for i in self.at_leaf}
-        enough = (one for i, one in enumerate(self.metrics) if i not in self.at_leaf)
-        self.methods = {response_of(one, self.estimator) for one in enough}
+        from_outputs = (m for i, m in enumerate(self.metrics) if i not in self.at_leaf)
+        self.methods = {response_of(metric, self.estimator) for metric in from_outputs}
 
     def test_leaf(self, fold: Node, state: Any) -> None:
-        """Keep the outputs of a fold's model, and call the scorers that need the model itself."""
+        """Store the outputs of a fold's model, and call the scorers that need the model."""
         learner = self.learner
         start, stop = low, high = self.plan.rows(fold)
         tested = None if self.at_rows is None else self.at_rows[start:stop]
-        if tested is not None:  # a learner answers for a range of rows
+        if tested is not None:  # a learner writes a range of rows
             low, high = int(tested.min()), int(tested.max()) + 1
         if self.outputs is not None:
             if tested is None:
                 learner.outputs(state, start, stop, self.outputs.array)
-            else:  # memory of other rows is never touched
+            else:  # memory of other rows is not touched
                 of_all = np.empty((len(learner.rows.order), learner.n_outputs), learner.dtype)
                 learner.outputs(state, low, high, of_all)
                 self.outputs.array[start:stop] = of_all[tested]
@@ -110,9 +110,9 @@ class Leaves:
             self._at_leaves[i][fold.first] = score
 
     def called(self, folds: Node) -> dict[int, np.ndarray]:
-        """Return the scores of folds by scorers that are called for each, by the metric's number.
+        """Return the scores of folds by scorers that are called per fold, by metric number.
 
-        Those that need outputs alone are called now.
+        Scorers that only need outputs are called here.
         """
         part, classes = slice(folds.first, folds.last), self.learner.rows.classes
         return {
@@ -125,7 +125,7 @@ class Leaves:
         }
 
     def tested(self, folds: Node) -> TestedRows:
-        """Return the rows of tested folds and the outputs for them; none where none are kept."""
+        """Return the rows of tested folds with their outputs, if these are collected."""
         start, stop = self.plan.rows(folds)
         outputs, methods = np.empty((stop - start, 0)), set[str]()
         if self.outputs is not None:
@@ -135,7 +135,7 @@ class Leaves:
         return TestedRows.of(self.learner.rows, part, outputs, respond, begins, methods)
 
     def _part(self, start: int, stop: int) -> Any:
-        """Return the prepared rows behind some rows of the plan."""
+        """Return the prepared rows of a range of rows of the plan."""
         return slice(start, stop) if self.at_rows is None else self.at_rows[start:stop]
 
 
@@ -154,7 +154,7 @@ def kernel_test(
 
 
 def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
-    """Return the function that tests all folds of a node, of a compiled learner in one call."""
+    """Return the function that tests all folds of a node; compiled learners need one call."""
     if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
         assert leaves.outputs is not None
         return kernel_test(plan, learner, leaves.outputs.array)
@@ -165,7 +165,7 @@ def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
             learner.outputs(state, start, stop, leaves.outputs.array)
             return 0
         if stop < plan.rows(node)[1]:
-            return 0  # what is called with a model takes all rows of its fold
+            return 0  # a scorer is called with all rows of its fold
         return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
 
     return test

@@ -1,4 +1,4 @@
-"""Engines that make passes over the rows without a tree: "chain", "standard" and "progressive"."""
+"""Engines that pass over the rows without a tree: "chain", "standard" and "progressive"."""
 
 from collections.abc import Generator
 
@@ -34,7 +34,7 @@ from optuna_treecv.rows.partition import Replays
 
 
 def plan_chain(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators on training sets that grow."""
+    """Return a plan for incremental estimators on growing training sets."""
     cut = request.cross_validation.repeats[0].cut
     why_not = why_not_in_tree(request)
     if not why_not and isinstance(cut, Folds):
@@ -50,19 +50,19 @@ def plan_chain(request: Request) -> Plan | Declined:
 
 
 class ChainPlan(WalkedPlan):
-    """One model, copies of which are tested."""
+    """The plan "chain": one model is trained, and copies of it are tested."""
 
     name = "chain"
 
     def cost(self) -> str:
-        """Return the length of the way."""
+        """Return a sentence with the numbers of rows and of tests."""
         n_rows, n_folds = self.request.data.n_rows, self.request.cross_validation.n_folds
         return (
             f"One model walks forward through the {n_rows:,} rows and is tested {n_folds:,} times."
         )
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
-        """Train one model on, and test a copy of it at each split."""
+        """Train one model incrementally, and test a copy of it at each split."""
         repeat, learner = training.repeat, training.learner
         cut, plan = repeat.cut, repeat.plan
         assert isinstance(cut, Splits)
@@ -83,7 +83,7 @@ class ChainPlan(WalkedPlan):
 
 
 def plan_standard(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators."""
+    """Return a plan for incremental estimators, or the reason why there is none."""
     if is_grown(request.estimator):
         return declined(request, why_not_trained_further(request))
     check_incremental_estimator(request)
@@ -91,17 +91,17 @@ def plan_standard(request: Request) -> Plan | Declined:
 
 
 class StandardPlan(WalkedPlan):
-    """Trainings from scratch."""
+    """The plan "standard": one training from scratch per fold."""
 
     name = "standard"
 
     def __init__(self, request: Request) -> None:
-        super().__init__(request, needs_memory="each of its trainings reads all rows again")
+        super().__init__(request, needs_memory="each training reads all of its rows again")
 
     def cost(self) -> str:
-        """Return the number of trainings and of their rows."""
-        each = "one pass" if self.n_epochs == 1 else f"{self.n_epochs} passes"
-        return cost_of_trainings(self.request, f"trainings of {each}")
+        """Return a sentence with the number of trainings and of their rows."""
+        passes = "one pass" if self.n_epochs == 1 else f"{self.n_epochs} passes"
+        return cost_of_trainings(self.request, f"trainings of {passes}")
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Train a model for each fold on its training rows, and test it."""
@@ -126,10 +126,10 @@ class StandardPlan(WalkedPlan):
 
 
 def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
-    """Return the prepared rows that the model of a chunk is trained on, in their order.
+    """Return the prepared training rows of a chunk, in the order of training.
 
-    The rows of splits come as they lie in the prepared order, or in a random order of their own,
-    which epochs after the first one always have.
+    The rows of splits are in prepared order, or in a random order drawn for the split and epoch.
+    Epochs after the first one are always in random order.
     """
     cut, plan = repeat.cut, repeat.plan
     if isinstance(cut, Folds):
@@ -143,25 +143,25 @@ def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
 
 
 def plan_pass(request: Request) -> Plan | Declined:
-    """Return a plan; an estimator that is not incremental is refused."""
+    """Return a plan for incremental estimators; raise for others."""
     check_incremental_estimator(request)
     return ProgressivePlan(request)
 
 
 class ProgressivePlan(WalkedPlan):
-    """A pass; all scores follow from outputs."""
+    """The plan "progressive": one pass, whose scores are computed from outputs."""
 
     name = "progressive"
 
     def cost(self) -> str:
-        """Return the length of the pass."""
+        """Return a sentence with the number of rows."""
         return (
             f"One model is trained on the {self.request.data.n_rows:,} rows. From the second "
-            "eighth on it is tested on each before it acts."
+            "eighth on, it is tested on each row before it is trained on it."
         )
 
     def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
-        """Return none, because all scores follow from outputs."""
+        """Return [], because all scores are computed from outputs."""
         return []
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:

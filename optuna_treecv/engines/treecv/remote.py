@@ -1,4 +1,4 @@
-"""The engine of the tree over rows on other machines: models travel, and rows stay.
+"""The engine "treecv" on remote rows: models travel to the rows, which stay where they are.
 
 The model of a node is sent to the rows that it is trained on, block after block. A node whose rows
 are all in one block is walked there in one call, which returns the scores of its folds.
@@ -60,8 +60,8 @@ from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
 
-# Training on a row takes as long as 16 numbers and 9 more for each model beside others do; fewer
-# than 8 models leave a part of vectors empty.
+# Relative times of training on a row: a constant part, and a part per model on lanes. Fewer than 8
+# models do not fill a vector.
 _OF_ROW, _OF_MODEL, _FEWEST_LANES = 16, 9, 8
 
 # The most rows of several folds that are scored at once.
@@ -70,17 +70,17 @@ _ROWS_PER_PIECE = 2**16
 
 @dataclass(frozen=True)
 class Models:
-    """Learners side by side without rows, which travel to the blocks.
+    """A batch of learners without their rows, which travels to the blocks.
 
     Attributes
     ----------
     settings : list of estimator
-        Compiled ones are settled.
+        Compiled estimators are settled.
     responses : tuple of str
     seed : int
-        Of a single one that is not compiled.
+        The seed of a single estimator that is not compiled.
     before : FittedSteps or None
-        The steps before compiled ones.
+        The preprocessing of compiled estimators.
     """
 
     settings: list[Any]
@@ -89,26 +89,26 @@ class Models:
     before: Any = None
 
     def bind(self, rows: PreparedRows) -> Any:
-        """Return a learner that is bound to the rows of a block."""
+        """Return a learner bound to the rows of a block."""
         first = self.settings[0]
         if not isinstance(first, CompiledEstimator):
             return make_learner(first, rows, self.responses, self.seed)
-        learners = [CompiledLearner(one, rows, self.before) for one in self.settings]
+        learners = [CompiledLearner(s, rows, self.before) for s in self.settings]
         return learners[0] if len(learners) == 1 else Lanes(learners)
 
 
 class Scored(NamedTuple):
-    """What is to be known of tested folds.
+    """The scores and outputs that are requested of tested folds.
 
     Attributes
     ----------
     metrics : sequence of Metric
     at_leaf : list of int
-        The numbers of those that need fitted estimators.
+        The numbers of the metrics that need fitted estimators.
     estimator : estimator
-        One of the kind that is tested.
+        Any of the tested estimators.
     needs_outputs : bool
-        Whether what models say of all rows is needed, and not only the scores of folds.
+        Whether the outputs for all rows are needed, not only the scores of folds.
     """
 
     metrics: Sequence[Metric]
@@ -117,29 +117,29 @@ class Scored(NamedTuple):
     needs_outputs: bool
 
 
-# What is called where the blocks are. States are copied, because a call may be made twice.
+# Functions that run on the machine of a block. They copy states, because a call may be repeated.
 
 
 def train(
     block: Block, models: Models, state: Any, start: int, stop: int, how: str = "update"
 ) -> Any:
-    """Return a copy of a state that is trained on the rows start to stop - 1 of all.
+    """Return a copy of a state, trained on the rows start to stop - 1 of all prepared rows.
 
-    ``how`` is the method of the learner that does it.
+    ``how`` is the name of the learner's method.
     """
     learner = models.bind(block.rows)
-    state = _own(learner, state)
+    state = _copy_state(learner, state)
     getattr(learner, how)(state, block.slice_of(start, stop))
     return state
 
 
-def _own(learner: Any, state: Any) -> Any:
-    """Return a copy of a state; None is that of no rows."""
+def _copy_state(learner: Any, state: Any) -> Any:
+    """Return a copy of a state; None stands for the state before the first row."""
     return learner.start() if state is None else learner.snapshot(state)
 
 
-def say(block: Block, models: Models, state: Any, start: int, stop: int) -> np.ndarray:
-    """Return what models say of some rows, (n_models, n_rows, n_outputs)."""
+def outputs_of(block: Block, models: Models, state: Any, start: int, stop: int) -> np.ndarray:
+    """Return the outputs of models for a range of rows, (n_models, n_rows, n_outputs)."""
     learner, rows = models.bind(block.rows), block.slice_of(start, stop)
     n = len(block.rows.order)
     out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
@@ -162,21 +162,21 @@ def test(
     block : Block
     models : Models
     state : state or None
-        That of the node; None: no row was seen, because all of them lie in this block.
+        The state of the node; None if no row was seen, because this block has all of them.
     begins : ndarray of shape (n_folds + 1,)
-        The first row of each of its folds, and where the last one ends.
+        The first row of each fold of the node, and the end of the last fold.
     scored : Scored
 
     Returns
     -------
     n_updates : int
     scores : list of FoldScores
-        Of each model.
+        The scores of each model.
     outputs : ndarray of shape (n_models, n_rows, n_outputs) or None
     """
     rows, node = block.rows, Node(0, len(begins) - 1)
     learner, n = models.bind(rows), len(block.rows.order)
-    state = _own(learner, state)
+    state = _copy_state(learner, state)
     bounds = begins - block.start
     if bounds[-1] < n:  # a plan ends with the last row
         bounds = np.append(bounds, n)
@@ -185,21 +185,21 @@ def test(
     if isinstance(learner, Lanes):
         out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
         n_updates = kernel_test(plan, learner, out)(node, state, start, stop)
-        each: list[Any] = []
-        for one, outputs in zip(learner.learners, out.reshape(-1, n, out.shape[1]), strict=True):
-            leaves = Leaves(plan, one, scored.estimator, scored.metrics)
+        by_model: list[Any] = []
+        for model, outputs in zip(learner.learners, out.reshape(-1, n, out.shape[1]), strict=True):
+            leaves = Leaves(plan, model, scored.estimator, scored.metrics)
             assert leaves.outputs is not None
             leaves.outputs.array = outputs
-            each.append(leaves)
+            by_model.append(leaves)
     else:
         leaves = Leaves(plan, learner, scored.estimator, scored.metrics, scored.at_leaf)
-        n_updates, each = node_test(plan, learner, leaves)(node, state, start, stop), [leaves]
+        n_updates, by_model = node_test(plan, learner, leaves)(node, state, start, stop), [leaves]
     size = max(1, _ROWS_PER_PIECE * node.n_folds // max(1, stop - start))
     pieces = [Node(first, min(first + size, node.last)) for first in range(0, node.n_folds, size)]
-    scores = [joined([_scores(one, scored, at) for at in pieces]) for one in each]
+    scores = [joined([_scores(leaves, scored, at) for at in pieces]) for leaves in by_model]
     of_rows = None
     if scored.needs_outputs:
-        of_rows = np.stack([one.outputs.array[start:stop] for one in each])
+        of_rows = np.stack([leaves.outputs.array[start:stop] for leaves in by_model])
     return n_updates, scores, of_rows
 
 
@@ -209,13 +209,13 @@ def _scores(leaves: Leaves, scored: Scored, folds: Node) -> FoldScores:
     return scores_of_folds(scored.metrics, tested, scored.estimator, classes, called)
 
 
-#: A part of the training: it yields calls, and is continued with their results. It may also yield
-#: other parts, which go on at the same time.
+#: A coroutine of the training: it yields calls, and is resumed with their results. It may also
+#: yield further coroutines, which then run concurrently.
 Steps = Generator[Any, Any, Any]
 
 
 class RemoteTree:
-    """A tree over remote rows, for one or several models on lanes.
+    """A walk over the tree on remote rows, for one model or a batch.
 
     Parameters
     ----------
@@ -228,13 +228,12 @@ class RemoteTree:
     Attributes
     ----------
     n_updates : int
-        The rows that each model was trained on.
+        The number of rows that each model was trained on.
     tested : dict of int to (Node, list of FoldScores or None, ndarray or None)
-        By their first fold: folds that are tested, the scores of each model, and the outputs,
-        (n_models, n_rows, n_outputs). A fold in several blocks has no scores; they follow from the
-        outputs.
+        By first fold: tested folds, the scores of each model, and the outputs, (n_models, n_rows,
+        n_outputs). A fold in several blocks has no scores; they are computed from the outputs.
     fitted : estimator or None
-        What ``fit`` has trained.
+        The result of ``fit``.
     """
 
     def __init__(self, repeat: Repeat, models: Models, scored: Scored, learner: Any) -> None:
@@ -242,18 +241,19 @@ class RemoteTree:
         name = scored.metrics[scored.at_leaf[0]].name if scored.at_leaf else ""
         if name and models.before is not None:
             raise ValueError(
-                "scoring must follow from predictions for a Pipeline whose rows lie on a cluster, "
-                f"but {name!r} is called with estimators."
+                "scoring must be computed from predictions for a Pipeline on remote rows, got "
+                f"{name!r}, which is called with fitted estimators."
             )
         if name and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             raise ValueError(
-                "scoring must follow from predictions where a fold lies in several places, but "
-                f"{name!r} is called with estimators; use more folds, or fewer workers, instead."
+                "scoring must be computed from predictions if a fold has rows in several blocks, "
+                f"got {name!r}, which is called with fitted estimators; use more folds, or fewer "
+                "workers, instead."
             )
         self.blocks, self.n_updates, self.fitted = blocks, 0, None
         self.tested: dict[int, tuple[Node, list[FoldScores] | None, np.ndarray | None]] = {}
         self._plan, self._models, self._scored = repeat.plan, models, scored
-        # Steps before the model learn of a whole phase before it is trained.
+        # Transformers are fitted to a whole phase before the model is trained on it.
         self._surveys = isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
 
     def walk(self) -> Steps:
@@ -270,13 +270,13 @@ class RemoteTree:
         self.fitted = yield RemoteCall(last, fit, (self._models, state))
 
     def _train(self, state: Any, phase: Phase, node: Node) -> Steps:
-        """Train a state on a phase, after which it is that of a node."""
+        """Train the state of a node on the phase that leads to the node."""
         spans = self.blocks.spans(phase.start, phase.stop)
         start, stop = self._plan.rows(node)
         for how in ("survey", "replay") if self._surveys and len(spans) > 1 else ("update",):
             for block, begin, end in spans:
-                # The rows of the longest path after the call: others wait for it that long. Below
-                # a node, it has about as many as the node holds out.
+                # The rows on the longest path after this call, which sets its priority. Below a
+                # node, this path has about as many rows as the node holds out.
                 n_left = phase.stop - end + stop - start
                 state = yield RemoteCall(
                     block, train, (self._models, state, begin, end, how), n_left
@@ -295,10 +295,10 @@ class RemoteTree:
             self.n_updates += n_updates
             self.tested[node.first] = node, scores, outputs
         elif node.n_folds == 1:
-            said = []
+            outputs = []
             for block, *part in spans:
-                said.append((yield RemoteCall(block, say, (self._models, state, *part))))
-            self.tested[node.first] = node, None, np.concatenate(said, axis=1)
+                outputs.append((yield RemoteCall(block, outputs_of, (self._models, state, *part))))
+            self.tested[node.first] = node, None, np.concatenate(outputs, axis=1)
         else:
             for child in plan.split(node):
                 yield self._child(node, child, state)
@@ -309,7 +309,7 @@ class RemoteTree:
 
 
 def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
-    """Run parts of the training at the same time; yield after each result."""
+    """Run coroutines of the training concurrently; yield after each result."""
     ready: list[tuple[Steps, Any]] = [(part, None) for part in parts]
     waiting: dict[RemoteCall, Steps] = {}
     with blocks.calls() as calls:
@@ -317,14 +317,14 @@ def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
             while ready:
                 part, result = ready.pop()
                 try:
-                    wanted = part.send(result)
+                    request = part.send(result)
                 except StopIteration:
                     continue
-                if isinstance(wanted, RemoteCall):
-                    waiting[wanted] = part
-                    calls.submit(wanted)
+                if isinstance(request, RemoteCall):
+                    waiting[request] = part
+                    calls.submit(request)
                 else:
-                    ready += [(part, None), (wanted, None)]
+                    ready += [(part, None), (request, None)]
             yield
             if waiting:
                 call, result = calls.next()
@@ -332,7 +332,7 @@ def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
 
 
 def plan_remote_tree(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators, which are trained where the rows are."""
+    """Return a plan for incremental estimators on remote rows, or the reason why not."""
     if why_not := _why_not(request) or why_no_tree(request):
         return declined(request, why_not)
     check_incremental_estimator(request)
@@ -340,7 +340,7 @@ def plan_remote_tree(request: Request) -> Plan | Declined:
 
 
 def _why_not(request: Request) -> str:
-    """Return why models cannot be trained where the rows are, a clause."""
+    """Return the reason why models cannot be trained on remote rows; "" if they can."""
     settings, estimator = request.settings, request.estimator
     parts = split(estimator)
     if isinstance(estimator, Pipeline) and (
@@ -354,16 +354,16 @@ def _why_not(request: Request) -> str:
             "before a learner of this package does not"
         )
     if settings.order == "random":
-        return "order='random' reads rows in orders of their own"
+        return "order='random' reads the rows of each phase in a random order"
     if settings.is_early:
         return f"report={settings.report!r} tests rows one after another"
     if getattr(estimator, "settings", None) == "theory":
-        return "settings='theory' looks at all rows"
+        return "settings='theory' needs all rows in one place"
     return ""
 
 
 class RemoteTreePlan(TrainedPlan):
-    """The tree over remote rows. Scores are not stored."""
+    """The plan "treecv" on remote rows; its scores are not stored."""
 
     name = "treecv"
 
@@ -371,16 +371,16 @@ class RemoteTreePlan(TrainedPlan):
         super().__init__(request, shared_parameters=lane_parameters(request.estimator))
         if self.n_epochs > 1:
             raise ValueError(
-                "n_epochs must be 1 where the rows lie on a cluster, because replays read them in "
-                f"any order, got {self.n_epochs}."
+                "n_epochs must be 1 for remote rows, because replays read them in random order, "
+                f"got {self.n_epochs}."
             )
 
     def cost(self) -> str:
-        """Return the row updates at most, and those of k trainings from scratch."""
+        """Return a sentence with the most row updates and those of k trainings from scratch."""
         return cost_of_tree(self.request, self.n_epochs)
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return the names of what is computed."""
+        """Return the keys of the results."""
         bound = self.bind(candidate, repeat)
         key, group = bound.key.hex(), self.group(candidate, bound)
         fingerprint = bound.rows.hex() if key else ""
@@ -389,9 +389,9 @@ class RemoteTreePlan(TrainedPlan):
         return Results(key, fingerprint, group, n_bytes=n_bytes, bound=bound)
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Walk the trees of several models side by side, all at the same time."""
+        """Walk one or several trees concurrently, each for some of the candidates."""
         candidates, _, repeat, *_ = work
-        learners = [one.learner for one in work.bound]
+        learners = [bound.learner for bound in work.bound]
         leaves = self.leaves_for(candidates[0], repeat, learners[0])
         check_has_row_scores(self.request, leaves, learners[0])
         n, n_trees = len(candidates), 1
@@ -417,17 +417,17 @@ class RemoteTreePlan(TrainedPlan):
         learners: Sequence[Any],
         responses: tuple[str, ...],
     ) -> Models:
-        """Return learners, which differ in the parameters of lanes, without their rows."""
+        """Return learners that differ in lane parameters, without their rows."""
         seed = self.request.settings.seed + repeat.number
         if isinstance(learners[0], Adapter):
             return Models([candidate], responses, seed)
         before = copy(learners[0].before)
         if before is not None:
-            before.X = None  # it would travel with each model
-        return Models([one.settings for one in learners], responses, seed, before)
+            before.X = None  # otherwise it would be sent with each model
+        return Models([learner.settings for learner in learners], responses, seed, before)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
-        """Return the responses of the models of the folds."""
+        """Return the predictions for all rows, each by the model that did not see it."""
         learner = self.learner(candidate, self.rows(repeat), (method,))
         scored = Scored((), [], candidate, needs_outputs=True)
         models = self._models(candidate, repeat, [learner], (method,))
@@ -486,10 +486,10 @@ def _folds_of(
 
 
 def _n_trees(n_models: int, most: int, n_folds: int, learner: Any) -> int:
-    """Return into how many trees models are divided, of at most ``most`` side by side.
+    """Return the number of trees for ``n_models``, of at most ``most`` models each.
 
-    T trees take about as long as their longest path, n rows, and a block's share of the work
-    together: n c (1 + T log2(2 k) / W), with the time c per row.
+    The time of T trees is about that of the longest path, n rows, plus the work per block:
+    n c (1 + T log2(2 k) / W), with c the time per row and W the number of blocks.
     """
     fewest, n_blocks = -(-n_models // most), len(learner.rows.X.bounds) - 1
 

@@ -1,9 +1,8 @@
-"""A learner that looks models up before it trains them.
+"""A learner that looks models up in a cache before it trains them.
 
-The walk treats it like any other learner, but training a state only records the rows: a model is
-made when its outputs are requested. It is then trained from the nearest kept model of its
-prefix, and every model made on the way is kept in turn. So what trials have in common is trained
-once.
+The walk treats it like any other learner, but training a state only records the rows. A model is
+trained when its outputs are requested: from the cached model of its longest prefix, and every
+model on the way is cached in turn. So trials train their common prefixes once.
 """
 
 from bisect import bisect_left
@@ -36,8 +35,8 @@ from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 
-# A subtree is walked in one call if its states fill at most this part of the cache, and if it
-# reads at most so many bytes of rows, which takes about a second.
+# A subtree is walked in one call if its states fill at most this share of the cache, and if it
+# reads at most this many bytes of rows, which takes about a second.
 _CACHE_PER_CALL = 1 / 16
 _BYTES_PER_CALL = 2**33
 
@@ -53,7 +52,7 @@ class LazyModel:
         The model from which it is trained, on the rows of the prefix's phase from ``begin`` on;
         None before the first row.
     state : ndarray or None
-        None until it is made. Others may hold the same array, so it must not be changed.
+        None until it is trained. The array may be shared, so it must not be changed.
     """
 
     prefix: Prefix
@@ -64,13 +63,13 @@ class LazyModel:
 
 @dataclass(eq=False, slots=True)
 class Branch:
-    """A state in the walk: a reference to the model that the branch has reached."""
+    """A state of the walk: a reference to the model that the branch has reached."""
 
     model: LazyModel
 
 
 class SharedLearner:
-    """A compiled learner that shares its models.
+    """A compiled learner that shares its models through a cache.
 
     Parameters
     ----------
@@ -82,7 +81,7 @@ class SharedLearner:
     Attributes
     ----------
     n_updates : int
-        Rows trained on so far. The walk counts the rows of all phases, trained on or not.
+        The number of rows trained on so far. The walk also counts phases whose models were cached.
     """
 
     phases_may_be_cut = True
@@ -90,7 +89,7 @@ class SharedLearner:
     def __init__(self, learner: CompiledLearner, cache: AnyCache, root: Prefix) -> None:
         self.rows, self.dtype, self.n_outputs = learner.rows, learner.dtype, learner.n_outputs
         self.respond, self.score_rows = learner.respond, learner.score_rows
-        self.can_answer = learner.can_answer
+        self.has_outputs = learner.has_outputs
         self.n_updates = 0
         self._learner = learner
         self._cache = cache
@@ -101,9 +100,9 @@ class SharedLearner:
 
     @cached_property
     def _settings(self) -> list[bytes]:
-        """The names of the settings that have acted before each breakpoint, and in the end.
+        """The keys of the settings with an influence before each breakpoint, and at the end.
 
-        Trials whose results are there already need none.
+        They are computed lazily, because trials whose results are stored need none.
         """
         ends = *self._breakpoints, MOST_ROWS
         return [settings_key(self._learner, n_seen) for n_seen in ends]
@@ -117,8 +116,8 @@ class SharedLearner:
         return Branch(state.model)
 
     def update(self, state: Branch, phase: Phase | Rows) -> None:
-        """Record a phase, cut where a hyper-parameter begins to act within it."""
-        assert isinstance(phase, Phase)  # rows without a phase have no name
+        """Record a phase, split where a hyper-parameter begins to have an influence."""
+        assert isinstance(phase, Phase)  # rows without a phase have no key
         model = state.model
         prefix, begin = model.prefix, 0
         for n_seen in self._breakpoints:
@@ -137,24 +136,24 @@ class SharedLearner:
     def test_phase(
         self, state: Branch, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
     ) -> Generator[int]:
-        """Do what ``test_then_train`` of walks does; go on where an earlier model has ended.
+        """Do as ``test_then_train`` of walks, but resume from the longest cached part.
 
-        ``rows`` are those of the phase in their order.
+        ``rows`` are the rows of the phase in their order.
 
-        A model's outputs depend on all parameters, also where its state does not. So they are
-        kept under all of them, together with the state that followed.
+        A model's outputs depend on all parameters, even if its state does not. So their key has
+        all of them, and they are cached together with the state after them.
         """
         before, size = state.model, self._learner.state_bytes
         self.update(state, phase)
         keys = {end: self._outputs_key(before.prefix.feed(phase, end), out[:end]) for end in ends}
         if phase.n_updates * self._learner.row_bytes < _LEAST_BYTES:
             keys.clear()
-        finds = map(self._cache.find, reversed(keys.values()))  # the longest beginning first
-        found = next((each for each in finds if each is not None), None)
-        done = 0 if found is None else (len(found) - size) // out[:1].nbytes
-        if found is not None:
-            out[:done] = found[:-size].view(out.dtype).reshape(out[:done].shape)
-        model = self._learner.snapshot(self._state(before) if found is None else found[-size:])
+        finds = map(self._cache.find, reversed(keys.values()))  # the longest part first
+        cached = next((array for array in finds if array is not None), None)
+        done = 0 if cached is None else (len(cached) - size) // out[:1].nbytes
+        if cached is not None:
+            out[:done] = cached[:-size].view(out.dtype).reshape(out[:done].shape)
+        model = self._learner.snapshot(self._state(before) if cached is None else cached[-size:])
         begin, seconds, is_whole = done, 0.0, True
         try:
             for end in ends:
@@ -167,11 +166,11 @@ class SharedLearner:
                 if end == phase.n_updates:
                     state.model.state = model
                 yield end
-        finally:  # a walk that is left early may be resumed
-            if keys and begin > done and is_whole:  # no signal has come in between
+        finally:  # a walk that is stopped early may be resumed
+            if keys and begin > done and is_whole:  # no signal interrupted the training
                 outputs = out[:begin].reshape(-1).view(np.uint8)
-                kept_now = _frozen(np.concatenate((outputs, model)))
-                self._cache.keep(keys[begin], kept_now, seconds)
+                array = _frozen(np.concatenate((outputs, model)))
+                self._cache.keep(keys[begin], array, seconds)
 
     def _outputs_key(self, prefix: Prefix, outputs: np.ndarray) -> Key:
         n_bytes = outputs.nbytes + self._learner.state_bytes
@@ -180,8 +179,8 @@ class SharedLearner:
     def walk_subtree(self, plan: Partition, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the row updates that the tree below it needs.
 
-        Models of large nodes are kept. If none of those below this node is kept yet, one compiled
-        call makes them all. Of smaller nodes only the outputs of the models are kept.
+        Models of large nodes are cached. If none below this node is cached yet, one compiled call
+        trains them all. Of smaller nodes, only the outputs of the models are cached.
         """
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)
@@ -201,8 +200,8 @@ class SharedLearner:
     def _fits_a_call(self, plan: Partition, node: Node, prefix: Prefix) -> bool:
         """Return whether a subtree may be walked in one call.
 
-        It may if no model of it is to be kept. Otherwise there must be room for its models, it
-        must not take long, and no hyper-parameter may begin to act in it.
+        It may if none of its models will be cached. Otherwise its models must fit in the cache, it
+        must not take long, and no hyper-parameter may begin to have an influence in it.
         """
         start, stop = plan.rows(node)
         n_kept = count_nodes(node.n_folds, least_kept_folds(plan, self._learner.row_bytes))
@@ -217,7 +216,7 @@ class SharedLearner:
     def _walk_at_once(
         self, plan: Partition, node: Node, state: Branch, out: np.ndarray
     ) -> int | None:
-        """Walk a subtree in one call; return None if some of its models are kept already.
+        """Walk a subtree in one call; return None if some of its models are cached already.
 
         Lock order: the owner of a subtree's claim may wait for the claim of a model, never the
         reverse. This prevents deadlock.
@@ -247,8 +246,8 @@ class SharedLearner:
             seconds = perf_counter() - began
             self._count(n_updates)
             if keys:
-                each = [seconds * prefix.end / n_updates for prefix in prefixes.values()]
-                self._cache.keep_all(keys, _frozen(states), each)
+                costs = [seconds * prefix.end / n_updates for prefix in prefixes.values()]
+                self._cache.keep_all(keys, _frozen(states), costs)
             if node != plan.root:
                 outputs.array[:] = out[start:stop]
                 outputs.n_updates = n_updates
@@ -266,7 +265,7 @@ class SharedLearner:
     # Models.
 
     def _state(self, model: LazyModel) -> np.ndarray:
-        """Return a model's state: the kept one, or one trained from the nearest that is kept."""
+        """Return a state, cached or trained from the cached state of the longest prefix."""
         state = model.state
         if state is None:
             if model.before is None:
@@ -276,19 +275,19 @@ class SharedLearner:
                 state = self._cache.find(key)
                 if state is None:
                     return self._make(model, model.before, key)
-            model.state = state  # never None again: branches in other threads have this model too
+            model.state = state  # set for good: branches in other threads share this model
         return state
 
     def _make(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
-        """Train a model on the rows of its phase and keep it, or wait for the thread that does."""
+        """Train a model on its phase and cache it, or wait for the thread that does so."""
         base = self._state(before)
-        state = self._cache.claim(key)  # only now: the owner of a claim must not wait
+        state = self._cache.claim(key)  # only now, because the owner of a claim must not wait
         if state is not None:
             model.state = state
             return state
         try:
             state = model.state
-            if state is None:  # it may have been made without being kept, for lack of room
+            if state is None:  # it may be trained but not cached, for lack of room
                 state = self._learner.snapshot(base)
                 prefix, began = model.prefix, perf_counter()
                 self._learner.update_part(Part(state, prefix.phase, model.begin, prefix.end))
@@ -310,19 +309,19 @@ class SharedLearner:
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    """Return an array that others will hold, too."""
+    """Return an array that will be shared, made read-only."""
     array.flags.writeable = False
     return array
 
 
-# A model is kept if its training phase reads at least so many bytes of rows. Then looking models
-# up and keeping them takes a fifth of the time of training them, or less.
+# A model is cached if its training phase reads at least this many bytes of rows. Looking models up
+# and caching them then takes at most a fifth of the time of training them.
 _LEAST_BYTES = 2**18
 
 
 def least_kept_folds(plan: Partition, row_bytes: float) -> int:
-    """Return how many folds the smallest nodes hold out whose models are kept.
+    """Return the least number of held-out folds of nodes whose models are cached.
 
-    The training phase before a node is about as long as the rows that the node holds out.
+    The training phase before a node has about as many rows as the node holds out.
     """
     return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows)))

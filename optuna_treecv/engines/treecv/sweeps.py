@@ -1,10 +1,10 @@
-"""The walk over the tree for rows in a file: each piece that is read serves all models.
+"""The walk over the tree for rows on disk: each block that is read serves all models.
 
-Depth first, a walk reads the rows 1 + log2(B) times, if B pieces of them fit into memory. A sweep
-reads the pieces round and round, and trains each model on the next piece that it waits for. While
-a left child is trained on the right half of its parent's rows, the right child is ready, so that
-its descendants are trained by the same reading. So B pieces are read 1 + log2(B) / 2 times, and
-each model sees the same rows in the same order.
+If the rows consist of B blocks, each of which fits into memory, a depth-first walk reads them
+1 + log2(B) times. A sweep reads the blocks in cycles, and trains each model on the next block that
+it waits for. While a left child is trained on the right half of its parent's rows, the right child
+is ready, so the same reading trains its descendants. This takes 1 + log2(B) / 2 readings, and each
+model sees the same rows in the same order.
 """
 
 from bisect import bisect_left
@@ -32,17 +32,17 @@ from optuna_treecv.rows.row_file import RowFile
 
 @dataclass
 class Waiting:
-    """A model that waits for rows: those of a phase to be trained on, or those that it tests.
+    """A model that waits for rows of a phase, to be trained on, or for rows to be tested on.
 
     Attributes
     ----------
     node : Node
-        What it holds out, after the phase.
+        The node that the model holds out after the phase.
     state : state
     phase : Phase or None
-        None once it is tested.
+        None if the model is trained and waits for its test rows.
     start, stop : int
-        The rows that are left.
+        The remaining rows.
     """
 
     node: Node
@@ -53,10 +53,10 @@ class Waiting:
 
 
 def piece_bounds(plan: Partition, n_block: int) -> list[int]:
-    """Return where pieces of about a block begin, and where the last one ends.
+    """Return the bounds of pieces of the rows, each of about one block.
 
-    A node that holds out up to half more than a block is one piece, because each level that is cut
-    costs half a reading. Those that hold out more consist of whole pieces.
+    A node that holds out at most one and a half blocks is one piece, because each divided level
+    costs half a reading. Larger nodes consist of whole pieces.
     """
     bounds = [*range(0, plan.begin(0), n_block)]
     nodes = [plan.root]
@@ -73,18 +73,18 @@ def piece_bounds(plan: Partition, n_block: int) -> list[int]:
 
 
 class Descent:
-    """The walk over a tree below some models: which of them wait for which piece of the rows.
+    """The state of a walk over a tree: which models wait for which piece of the rows.
 
     Parameters
     ----------
     plan : Partition
         In prepared order, for one epoch.
     bounds : list of int
-        Where pieces begin, and where the last one ends.
+        The bounds of the pieces.
     copy : callable
         (state) -> a copy of it.
     ends : collection of Node
-        Below these nodes the walk does not go.
+        The nodes at which the walk stops.
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Descent:
         self._ends = frozenset(ends)
 
     def begin(self, state: Any) -> None:
-        """Add the model of no rows, from which that of the root is trained."""
+        """Add the model before the first row, from which that of the root is trained."""
         phase = self.plan.first_phase
         self._wait(Waiting(self.plan.root, state, phase, phase.start, phase.stop))
 
     def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
-        """Add the model of a node, or that of its parent, which will be trained to be it."""
+        """Add the model of a node, or that of its parent, to be trained for the node."""
         if parent is not None:
             phase = self.plan.phase(parent, node)
             self._wait(Waiting(node, state, phase, phase.start, phase.stop))
@@ -120,53 +120,53 @@ class Descent:
         self.add(left, self._copy(state), node)
         self.add(right, state, node)
 
-    def advance(self, one: Waiting, stop: int) -> bool:
-        """Note that a model was trained or tested on the rows up to ``stop``.
+    def advance(self, model: Waiting, stop: int) -> bool:
+        """Record that a model was trained or tested on the rows up to ``stop``.
 
         Return whether all rows that its node holds out are tested.
         """
-        one.start = stop
-        if one.start < one.stop:
-            self._wait(one)
+        model.start = stop
+        if model.start < model.stop:
+            self._wait(model)
             return False
-        if one.phase is not None:
-            self.add(one.node, one.state)
-        return one.phase is None
+        if model.phase is not None:
+            self.add(model.node, model.state)
+        return model.phase is None
 
     def pieces(self) -> Iterator[tuple[int, int]]:
-        """Yield the next piece that models wait for, and the one that follows, while any wait.
+        """Yield the next piece that models wait for and its successor, while any model waits.
 
-        They come in the order of the rows, and then again from the first one.
+        The order is that of the rows, in cycles.
         """
         at = 0
         while self.waiting:
             numbers = sorted(self.waiting)
-            at = next((one for one in numbers if one >= at), numbers[0])
-            yield at, next((one for one in numbers if one > at), numbers[0])
+            at = next((number for number in numbers if number >= at), numbers[0])
+            yield at, next((number for number in numbers if number > at), numbers[0])
 
     def n_to_read(self) -> int:
-        """Go on until no model waits any more; return how many rows are read for that."""
+        """Simulate the remaining walk; return the number of rows that it reads."""
         n_rows = 0
         for at, _ in self.pieces():
             stop = self.bounds[at + 1]
             n_rows += stop - self.bounds[at]
             while models := self.waiting.pop(at, []):
-                for one in models:
-                    self.advance(one, min(stop, one.stop))
+                for model in models:
+                    self.advance(model, min(stop, model.stop))
         return n_rows
 
-    def _wait(self, one: Waiting) -> None:
-        if one.start == one.stop:  # a phase without rows
-            self.add(one.node, one.state)
+    def _wait(self, model: Waiting) -> None:
+        if model.start == model.stop:  # a phase without rows
+            self.add(model.node, model.state)
         else:
-            self.waiting[self._piece(one.start)].append(one)
+            self.waiting[self._piece(model.start)].append(model)
 
     def _piece(self, row: int) -> int:
         return bisect_right(self.bounds, row) - 1
 
 
 class Sweep(Descent):
-    """The walk over a tree below some models, for rows in a file.
+    """A walk over a tree for rows on disk, which reads them in cycles.
 
     Parameters
     ----------
@@ -175,10 +175,10 @@ class Sweep(Descent):
     learner : PartTrainer
     test : callable
         (node, state, start, stop) -> row updates. It tests all folds of a node, or the rows start
-        to stop - 1 of a single fold or of a node in ``ends``. At the last of them it may use the
-        state up.
+        to stop - 1 of a single fold or of a node in ``ends``. With the last rows it may modify the
+        state.
     ends : collection of Node
-        Below these nodes the walk does not go.
+        The nodes at which the walk stops.
     file : RowFile
         The rows.
     pool : Executor or None
@@ -187,7 +187,7 @@ class Sweep(Descent):
     Attributes
     ----------
     tested : list of Node
-        What was tested so far.
+        The nodes tested so far.
     """
 
     def __init__(
@@ -207,24 +207,24 @@ class Sweep(Descent):
         self._map = map if pool is None else pool.map
 
     def expect(self) -> None:
-        """Let the file say how far the rounds are, if that is wanted."""
+        """Pass the file the number of rows to read, for its progress reports."""
 
         def n_to_read() -> int:
             other = Descent(self.plan, self.bounds, lambda _: None, self._ends)
             for piece, models in self.waiting.items():
-                other.waiting[piece] = [replace(one, state=None) for one in models]
+                other.waiting[piece] = [replace(model, state=None) for model in models]
             return other.n_to_read()
 
         self._file.expect("models are trained", n_to_read)
 
     def rounds(self) -> Generator[int]:
-        """Read piece after piece until all is tested; yield the row updates of each."""
+        """Read pieces until all folds are tested; yield the row updates of each piece."""
         pieces = [*pairwise(self.bounds)]
         try:
             for at, following in self.pieces():
                 self._file.hold(*pieces[at], (0, 0) if following == at else pieces[following])
                 n_updates = 0
-                while models := self.waiting.pop(at, []):  # it serves those that come up as well
+                while models := self.waiting.pop(at, []):  # and those that become ready
                     n_updates += self._serve(models, self.bounds[at + 1])
                 yield n_updates
         finally:
@@ -234,18 +234,18 @@ class Sweep(Descent):
         """Train and test models on the rows up to ``stop``; return the row updates."""
         calls: list[Callable[[], int]] = []
         parts: list[Part] = []
-        for one in models:
-            end, phase = min(stop, one.stop), one.phase
+        for model in models:
+            start, end, phase = model.start, min(stop, model.stop), model.phase
             if phase is None:
-                calls.append(partial(self._test, one.node, one.state, one.start, end))
+                calls.append(partial(self._test, model.node, model.state, start, end))
             else:
-                parts.append(Part(one.state, phase, one.start - phase.start, end - phase.start))
+                parts.append(Part(model.state, phase, start - phase.start, end - phase.start))
         size = 2 if self._learner.trains_pairs else 1
         calls += [partial(self._train, *parts[i : i + size]) for i in range(0, len(parts), size)]
         n_updates = sum(self._map(lambda call: call(), calls))
-        for one in models:
-            if self.advance(one, min(stop, one.stop)):
-                self.tested.append(one.node)
+        for model in models:
+            if self.advance(model, min(stop, model.stop)):
+                self.tested.append(model.node)
         return n_updates
 
     def _train(self, *parts: Part) -> int:
@@ -257,7 +257,7 @@ class Sweep(Descent):
 
 
 def rows_to_read(plan: Partition, n_block: int) -> int:
-    """Return how many rows a sweep over a whole tree reads, if a block holds so many."""
+    """Return the number of rows that a sweep over a whole tree reads in blocks of ``n_block``."""
     descent = Descent(plan, piece_bounds(plan, n_block), lambda _: None)
     descent.begin(None)
     return descent.n_to_read()
@@ -270,7 +270,7 @@ def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, in
     n_done = n_seen = n_updates = 0
     for n_more in sweep.rounds():
         n_updates += n_more
-        for node in sweep.tested[n_seen:]:  # a part of a block, or several blocks
+        for node in sweep.tested[n_seen:]:  # a node is a part of a block, or several blocks
             begin, end = bisect_right(firsts, node.first) - 1, bisect_left(firsts, node.last)
             for number, block in enumerate(blocks[begin:end], begin):
                 left[number] -= min(node.last, block.last) - max(node.first, block.first)

@@ -1,4 +1,4 @@
-"""What all engines have in common that train models further, by ``partial_fit`` or compiled."""
+"""The base of all engines that train models incrementally, by ``partial_fit`` or kernels."""
 
 from abc import abstractmethod
 from collections.abc import Generator
@@ -45,10 +45,10 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.core.routing import fold_without_rows
 from optuna_treecv.engines.treecv.conditions import _why_in_memory
 from optuna_treecv.engines.treecv.conditions import free_parameters_of
-from optuna_treecv.engines.treecv.conditions import front_of
 from optuna_treecv.engines.treecv.conditions import most_updates
 from optuna_treecv.engines.treecv.conditions import n_epochs_of
 from optuna_treecv.engines.treecv.conditions import NO_PARTIAL_FIT
+from optuna_treecv.engines.treecv.conditions import preprocessing_of
 from optuna_treecv.engines.treecv.conditions import why_not_in_time
 from optuna_treecv.engines.treecv.conditions import why_not_trained_further
 from optuna_treecv.engines.treecv.learner import Learner
@@ -93,13 +93,13 @@ class Bound(NamedTuple):
     ----------
     learner : Learner
     rows : bytes
-        The name of the rows.
+        The key of the rows.
     settings : bytes
-        The name of the learner and the method; empty if it has none.
+        The key of the learner and the method; empty if it has none.
     folds : bytes
-        The name of the folds.
+        The key of the folds.
     targets : (bytes, bool)
-        The name of the targets and their weights, and whether later processes use it too.
+        The key of the targets and their weights, and whether it is valid in later processes.
     """
 
     learner: Any
@@ -110,7 +110,7 @@ class Bound(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """The digest of the rows, the settings, the folds and the method."""
+        """A digest of the rows, the settings, the folds and the method."""
         return digest(self.rows, self.folds, self.settings) if self.settings else b""
 
 
@@ -121,19 +121,19 @@ class TrainedPlan(Plan):
     ----------
     request : Request
     **capabilities : Any
-        Those that not all such plans have.
+        The capabilities that differ between such plans.
     """
 
     def __init__(self, request: Request, **capabilities: Any) -> None:
         super().__init__(request)
         estimator = request.estimator
-        front = self.front = front_of(request)
+        before = self.preprocessing = preprocessing_of(request)
         n_epochs = n_epochs_of(request, self.name)
         trained = ModelsFrom.PARTIAL_FIT_IN_ORDER
         self.layout, self.steps_name = layout_for(estimator), b""
-        if not isinstance(front, str):
-            self.layout, self.steps_name = front.layout, front.name
-            trained = ModelsFrom.KERNEL if front.steps.is_compiled else ModelsFrom.PARTIAL_FIT
+        if not isinstance(before, str):
+            self.layout, self.steps_name = before.layout, before.name
+            trained = ModelsFrom.KERNEL if before.steps.is_compiled else ModelsFrom.PARTIAL_FIT
         self.reason = _why(request)
         self.capabilities = Capabilities(
             free_parameters=free_parameters_of(request),
@@ -146,15 +146,15 @@ class TrainedPlan(Plan):
 
     @cached_property
     def responses(self) -> tuple[str, ...]:
-        """The responses of the learner from which losses and pooled scores follow."""
+        """The response methods of the learner that losses and pooled scores need."""
         request, metrics = self.request, list[Metric]()
         if request.scoring.metrics:
-            of_folds = [one for one in request.scoring.metrics if not isinstance(one, Scorer)]
+            of_folds = [m for m in request.scoring.metrics if not isinstance(m, Scorer)]
             metrics = [*of_folds, *request.scored_by_row]
-        return tuple(dict.fromkeys(response_of(one, request.estimator) for one in metrics))
+        return tuple(dict.fromkeys(response_of(m, request.estimator) for m in metrics))
 
     def check(self, candidate: Candidate) -> None:
-        """Refuse wrong values of the parameters in which learners on lanes may differ."""
+        """Raise for invalid values of the parameters in which learners on lanes may differ."""
         last = candidate if isinstance(candidate, CompiledEstimator) else candidate[-1]
         last.check_parameters(but=last.get_params(deep=False).keys() - last.lane_parameters)
 
@@ -165,14 +165,14 @@ class TrainedPlan(Plan):
     def rows(self, repeat: Repeat) -> PreparedRows:
         """Return the rows of a repeat, prepared for the learner.
 
-        Those of the first repeat are kept, so that there is one copy of the data. Those of other
-        repeats are made anew, unless somebody has them.
+        The rows of the first repeat are cached, so that there is one copy of the data. Those of
+        other repeats are prepared anew, unless they are still in use.
         """
-        rows_in, front = self.request.cross_validation.rows_in, self.front
-        if isinstance(front, str):
-            return rows_in(self.layout, repeat, are_named=True)
-        with front.steps.naming():
-            return rows_in(self.layout, repeat, front.steps.transform, front.name, are_named=True)
+        make, before = self.request.cross_validation.rows_in, self.preprocessing
+        if isinstance(before, str):
+            return make(self.layout, repeat, are_named=True)
+        with before.steps.naming():
+            return make(self.layout, repeat, before.steps.transform, before.name, are_named=True)
 
     def learner(
         self,
@@ -186,9 +186,9 @@ class TrainedPlan(Plan):
         A ``random_state=None`` in the estimator becomes the seed plus the number of the repeat.
         """
         seed = self.request.settings.seed + (0 if repeat is None else repeat.number)
-        if isinstance(self.front, str):
+        if isinstance(self.preprocessing, str):
             return make_learner(candidate, rows, responses, seed)
-        return learner_behind(self.front.steps, candidate, rows, responses, seed)
+        return learner_behind(self.preprocessing.steps, candidate, rows, responses, seed)
 
     def bind(self, candidate: Candidate, repeat: Repeat) -> Bound:
         """Return a candidate bound to the rows of a repeat."""
@@ -212,7 +212,7 @@ class TrainedPlan(Plan):
         ]
 
     def group(self, candidate: Candidate, bound: Bound) -> bytes:
-        """Return the name of what candidates on lanes have in common; empty without lanes."""
+        """Return a key that is equal for candidates that can share lanes; empty without lanes."""
         learner = bound.learner
         if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
             return b""
@@ -229,19 +229,19 @@ class TrainedPlan(Plan):
         learner: Learner,
         outputs: ArrayThenCount | None = None,
     ) -> Leaves:
-        """Return what is kept at the leaves and scored."""
+        """Return the ``Leaves`` that collect and score the outputs of a candidate."""
         cut, metrics = repeat.cut, self.request.scoring.metrics
         tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
         at_leaf = self.at_leaf(candidate, learner)
         scorers = [metrics[number] for number in at_leaf]
-        if isinstance(learner, Adapter) and all(getattr(one, "is_made", False) for one in scorers):
-            learner = learner.without_steps()  # such scorers look at predictions alone
+        if isinstance(learner, Adapter) and all(getattr(s, "is_made", False) for s in scorers):
+            learner = learner.without_steps()  # such scorers only use predictions
         return Leaves(repeat.plan, learner, candidate, metrics, at_leaf, tested, outputs)
 
     def in_given_order(
         self, candidate: Candidate, learner: Learner, outputs: np.ndarray, method: str
     ) -> np.ndarray:
-        """Return the responses that follow from outputs, in the order of the rows as given."""
+        """Return the predictions computed from outputs, in the order of the original rows."""
         rows = learner.rows
         prepared, labels = learner.respond(outputs, method), None
         if method == "predict" and not is_regressor(candidate):
@@ -250,18 +250,18 @@ class TrainedPlan(Plan):
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(candidate)} predicts no class where it has learned none, or a "
-                    "label that is no class of y."
+                    f"{name_of(candidate)} predicts no class before it is trained on one, or a "
+                    "label that is not a class of y."
                 )
         return in_given_order(prepared, rows.order, labels)
 
     def as_fitted(self, candidate: Candidate, fitted: Any) -> Any:
-        """Return an estimator that was trained on all rows as its user expects it."""
+        """Return an estimator trained on all rows, with the attributes that users expect."""
         names = self.request.data.feature_names()
         if fitted is None:
             raise ValueError(f"{candidate!r} diverges on all rows; {divergence_advice(candidate)}")
-        if not isinstance(self.front, str):
-            # Whoever fits its steps again must not change those of trials.
+        if not isinstance(self.preprocessing, str):
+            # A copy, because refitting its transformers must not change those of trials.
             fitted = deepcopy(fitted)
         forget_seeds(fitted, candidate)
         if names is not None and isinstance(candidate, CompiledEstimator):
@@ -275,13 +275,13 @@ class WalkedPlan(TrainedPlan):
     Attributes
     ----------
     shares_models : bool
-        Whether compiled learners look models up before they train them.
+        Whether compiled learners share models through a cache.
     """
 
     shares_models = False
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return what names the outputs, or the scores where they do not follow from outputs."""
+        """Return the keys of the outputs, or of scores that cannot be computed from outputs."""
         bound = self.bind(candidate, repeat)
         key, cache = bound.key.hex(), self._cache(candidate)
         if not bound.settings:
@@ -290,9 +290,9 @@ class WalkedPlan(TrainedPlan):
         names, metrics = (bound.rows, bound.folds, bound.settings), self.request.scoring.metrics
         specs: Mapping[int, ResultSpec] = {}
         if cache is not None and not self.at_leaf(candidate, bound.learner):
-            of_outputs = Key(*names, b"outputs", n_bytes)
+            outputs_key = Key(*names, b"outputs", n_bytes)
             read = partial(self._read, candidate, repeat, bound.learner)
-            specs = {repeat.cut.n_folds: ResultSpec(of_outputs, cache, read, is_optional=True)}
+            specs = {repeat.cut.n_folds: ResultSpec(outputs_key, cache, read, is_optional=True)}
         elif cache is not None and all(metric.is_registered for metric in metrics):
             of_metrics = [encode(metric.name) for metric in metrics]
             settings = digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)
@@ -302,7 +302,7 @@ class WalkedPlan(TrainedPlan):
         return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
 
     def _cache(self, candidate: Candidate) -> AnyCache | None:
-        """Return where models are kept; nowhere if their average is wanted."""
+        """Return the cache of models; None if their average is requested."""
         cross_validation = self.request.cross_validation
         return None if self.request.wants_average else cross_validation.shared.cache_for(candidate)
 
@@ -329,7 +329,7 @@ class WalkedPlan(TrainedPlan):
         """
 
     def early(self, training: "Training") -> Generator[RowProgress]:
-        """Yield what is known before the folds are."""
+        """Yield early scores, before folds are tested."""
         yield from ()
 
     def evaluate(self, work: Work) -> Generator[Event]:
@@ -337,9 +337,9 @@ class WalkedPlan(TrainedPlan):
         (candidate,), (sink,), repeat, folds, watch, (bound,) = work
         learner, cache = bound.learner, self._cache(candidate)
         sink.cost.seconds_prepare = learner.rows.seconds
-        # A shared learner keeps the states after parts of phases, at which early scores are
-        # requested. A learner that is trained on whole phases has no such states.
-        # Models of rows on disk are not shared: they wait for rows in another order.
+        # For early scores, a shared learner caches states within phases; a learner that is trained
+        # on whole phases has no such states. Models of rows on disk are not shared, because they
+        # wait for rows in another order.
         may_share = learner.phases_may_be_cut or not self.request.settings.is_early
         may_share &= self.shares_models and isinstance(learner, CompiledLearner)
         if cache is not None and may_share and learner.rows.file is None:
@@ -366,13 +366,13 @@ class WalkedPlan(TrainedPlan):
                     record=leaves.outputs if block.last == repeat.cut.n_folds else None,
                 )
             yield from training.models
-        finally:  # what had begun when the evaluation was left is done too
+        finally:  # blocks that had begun when the evaluation was stopped are done too
             sink.cost.n_updates += training.n_updates
             if isinstance(cache, StoredModelCache):
                 cache.end(sink.comes_again)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
-        """Return the responses of the models of the folds."""
+        """Return the predictions for all rows, each by the model that did not see it."""
         self.request.cross_validation.unused.warn(candidate, n_epochs=self.request.given_epochs)
         learner = self.learner(candidate, self.rows(repeat), (method,))
         leaves = Leaves(repeat.plan, learner)
@@ -382,7 +382,7 @@ class WalkedPlan(TrainedPlan):
         return self.in_given_order(candidate, learner, leaves.outputs.array, method)
 
     def fit(self, candidate: Candidate) -> Any:
-        """Train on the rows in prepared order, and in further epochs in random orders."""
+        """Train on the rows in prepared order, and in random order in further epochs."""
         rows = self.rows(self.repeats[0])
         learner = self.learner(candidate, rows)
         state = learner.start()
@@ -406,17 +406,17 @@ class Training:
     learner : Learner
         Bound to the prepared rows.
     leaves : Leaves
-        Takes the outputs of the models.
+        Collects the outputs of the models.
     n_walked : int
-        The rows of the phases that were walked.
+        The number of rows of the phases that were walked.
     n_needed : int
-        Those of them that the tree needs and that no block has counted yet.
+        The number of these rows that the tree needs and that no block has counted yet.
     is_training : bool
         Whether models are trained, so that a ``SharedLearner`` counts the rows.
     first_pass : FirstPass or None
-        What the tree has done before its folds.
+        The first pass of the tree, if early scores were requested.
     models : list of FoldModels
-        The sums of the models of the folds, if their average is wanted.
+        The sums of the models of the folds, if their average is requested.
     """
 
     plan: WalkedPlan
@@ -431,14 +431,14 @@ class Training:
 
     @property
     def n_updates(self) -> int:
-        """The rows trained on so far."""
+        """The number of rows trained on so far."""
         if self.is_training and isinstance(self.learner, SharedLearner):
             return self.learner.n_updates
         return self.n_walked
 
 
 def _settings_of(learner: Learner, method: str) -> bytes:
-    """Return the name of a learner that a method trains; empty if it has none."""
+    """Return the key of a learner that a method trains; empty if it has none."""
     try:
         if isinstance(learner, CompiledLearner):
             settings = settings_key(learner, MOST_ROWS)
@@ -454,26 +454,26 @@ def _settings_of(learner: Learner, method: str) -> bytes:
 
 
 def output_bytes(learner: Learner, repeat: Repeat) -> int:
-    """Return the bytes of the outputs for all rows of a repeat with their count."""
+    """Return the number of bytes of the outputs for all rows of a repeat, and their count."""
     item_size = np.dtype(learner.dtype).itemsize
     return repeat.plan.n_rows * learner.n_outputs * item_size + COUNT_BYTES
 
 
 def _why(request: Request) -> str:
-    """Return why "auto" trains an estimator incrementally."""
-    front = front_of(request)
-    if isinstance(front, str):
-        slowly = f"; its steps run in Python, because {front}" if front else ""
+    """Return the reason why "auto" trains an estimator incrementally."""
+    before = preprocessing_of(request)
+    if isinstance(before, str):
+        slowly = f"; its steps run in Python, because {before}" if before else ""
         return f"{name_of(request.estimator)} has partial_fit{slowly}"
     last = name_of(last_step(request.estimator))
-    if front.steps.is_compiled:
+    if before.steps.is_compiled:
         return f"its steps run with the compiled {last}"
-    slowly = f", because {front.why_python}" if front.why_python else ""
+    slowly = f", because {before.why_python}" if before.why_python else ""
     return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
 
 
 def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
-    """Refuse weights of classes by which all training rows of a fold have the weight 0."""
+    """Raise if class weights give all training rows of a fold the weight 0."""
     if learner.weights_of_classes is None or all(learner.weights_of_classes):
         return
     assert learner.weights is not None
@@ -482,14 +482,13 @@ def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
     number = fold_without_rows(cut, cut.count(have_weight)[0])
     if number is not None:
         raise ValueError(
-            "class_weight must give some training row of each fold a weight above 0, but is 0 for "
-            f"the classes of all those of fold {number}; use stratified folds, for example, "
-            "instead."
+            "class_weight must be above 0 for some training row of each fold, but is 0 for all of "
+            f"those of fold {number}; use stratified folds, for example, instead."
         )
 
 
 def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> None:
-    """Refuse to keep the scores of rows where a scorer is called for each fold."""
+    """Raise if scores of rows are requested of a scorer that is called per fold."""
     if not (request.settings.row_losses and request.needs_rows):
         return
     metric, classes = request.scoring.first, learner.rows.classes
@@ -504,19 +503,19 @@ def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> 
 
 
 def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool:
-    """Return whether a score follows from the outputs.
+    """Return whether a score can be computed from the outputs.
 
-    A user's own scorer may look at more than predictions, and a user's own estimator may predict
-    in its own way.
+    A user's own scorer may use more than predictions, and a user's own estimator may compute
+    predictions differently.
     """
     if not isinstance(metric, Scorer):
         return True
-    can_answer = isinstance(learner, CompiledLearner | SharedLearner) and learner.can_answer
-    return metric.is_made and can_answer and is_ours(type(compiled_part(estimator)))
+    has_outputs = isinstance(learner, CompiledLearner | SharedLearner) and learner.has_outputs
+    return metric.is_made and has_outputs and is_ours(type(compiled_part(estimator)))
 
 
 def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
-    """Return why an estimator is not trained incrementally on these splits."""
+    """Return the refusal to train an estimator incrementally on these splits."""
     estimator = request.estimator
     fit = "method='fit' or " if hasattr(estimator, "fit") else ""
     advice = (
@@ -527,10 +526,9 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
     if is_grown(estimator):
         advice = (
             f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
-            " nodes are searched anew and not trained further, got "
-            f"{request.settings.method!r}."
+            f" nodes are searched anew on each training set, got {request.settings.method!r}."
         )
-    # It could be trained on other splits, or without weights.
+    # A warning, if it could be trained on other splits or without weights.
     warning, is_tree = "", is_grown(last_step(estimator))
     if warns and not why_not_trained_further(request):
         is_weights = request.metadata.why_not_further(estimator) == why_not
@@ -542,20 +540,20 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
 
 
 def _offer(request: Request, why_not: str) -> str:
-    """Return a sentence about what the tree, or a chain, would do if it was asked for."""
+    """Return a sentence on the tree or chain that the user may request; else ""."""
     cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
     if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
         return (
             " With method='treecv', one model is trained forward through time, on each row once, "
-            "and results call it 'chain'; models are then not those of fit."
+            "and results name it 'chain'; models are then not those of fit."
         )
     in_tree = isinstance(cut, Folds) and request.cross_validation.n_folds > 1
     if not in_tree or why_not != why_fit_differs(estimator):
         return ""
-    if not is_incremental(estimator) and isinstance(front_of(request), str):
+    if not is_incremental(estimator) and isinstance(preprocessing_of(request), str):
         return ""
     return (
         " With method='treecv' or n_epochs, the tree takes at most "
         f"{most_updates(request.cross_validation):,} row updates per epoch; models are then those "
-        "after these passes of partial_fit, and not those of fit."
+        "of these passes of partial_fit, not those of fit."
     )

@@ -1,7 +1,7 @@
-"""Walks: the recursion over the tree, and a single pass along its left spine.
+"""Walks over the tree: the recursion, and a single pass along its left spine.
 
-Python walks the top of the tree, where reports, threads and cancelling happen. A compiled learner
-walks each block below it in one call, any other learner in the same recursion.
+Python walks the top of the tree, because reports, threads and cancellation happen there. Below it,
+a compiled learner walks each block in one call, any other learner in the same recursion.
 
 Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015): the left child's model is the node's model
 trained on the right half of the node's chunks, and the right child's is trained on the left half.
@@ -41,24 +41,24 @@ from optuna_treecv.rows.partition import Rows
 from optuna_treecv.types import Opaque
 
 #: (node, state, start, stop) -> row updates: tests all folds of a node, rows start to stop - 1, by
-#: the model that the state holds, and may use it up. Where a sweep walks the tree, a fold may be
-#: tested in several parts, from the left.
+#: the state's model, and may modify the state. In a sweep, a fold may be tested in several parts,
+#: from the left.
 TestNode = Callable[[Node, Any, int, int], int]
 
-#: A block whose folds are all tested, and the row updates done since the block before.
+#: A block whose folds are all tested, and the number of row updates since the previous block.
 TestedBlock = tuple[Node, int]
 
 
 class Pending(NamedTuple):
-    """A subtree that is left to walk.
+    """A subtree still to walk.
 
     Attributes
     ----------
     node : Node
     state : state
-        The node's own, or that of its parent. It will be used up.
+        The state of the node, or of its parent. The walk modifies it.
     parent : Node or None
-        The parent, if the state is that of the parent.
+        The parent, if the state is the parent's.
     """
 
     node: Node
@@ -75,7 +75,7 @@ def walk_tree(
     pending: list[Pending] | None = None,
     stays_above: bool = False,
 ) -> Generator[TestedBlock]:
-    """Test all blocks of the tree and yield them from the left, whichever finishes first.
+    """Test all blocks of the tree, and yield them from left to right.
 
     Closing the iterator cancels the remaining work.
 
@@ -89,7 +89,7 @@ def walk_tree(
     n_jobs : int
         Threads.
     pending : list of Pending or None
-        What is left to walk, from the left, each consisting of whole blocks; None: all.
+        The subtrees still to walk, from the left, each of whole blocks; None: the whole tree.
     stays_above : bool
         Whether ``test`` does not walk below a block, so that it needs no rows of its folds.
     """
@@ -100,8 +100,8 @@ def walk_tree(
             sweep = Sweep(plan, cast(PartTrainer, learner), test, ends, file, pool)
             if pending is None:
                 sweep.begin(learner.start())
-            for one in pending or ():
-                sweep.add(*one)
+            for subtree in pending or ():
+                sweep.add(*subtree)
             yield from sweep_tree(sweep, blocks)
         return
     n_updates = 0
@@ -142,9 +142,9 @@ def walk_tree(
 def beside_the_spine(
     plan: Partition, states: dict[Node, Any], top: Node, bottom: Node
 ) -> list[Pending]:
-    """Return what is left to walk below ``top`` where all states on the left spine are known.
+    """Return the subtrees still to walk below ``top``, given all states on the left spine.
 
-    ``top`` and ``bottom`` are nodes on the spine. The node ``bottom`` itself comes first.
+    ``top`` and ``bottom`` are nodes on the spine. The node ``bottom`` comes first.
     """
     pending = []
     node = top
@@ -164,7 +164,7 @@ def walk_to_leaves(
     state: Any,
     sums: list[np.ndarray] | None = None,
 ) -> int:
-    """Walk the tree below ``node`` down to single folds; return the row updates done.
+    """Walk the tree below ``node`` down to single folds; return the number of row updates.
 
     If ``sums`` is a list, the sum of the models of all folds is appended to it.
     """
@@ -187,7 +187,7 @@ def walk_to_leaves(
 
 
 def sum_along_tree(plan: Partition, sums: dict[Node, np.ndarray], node: Node) -> np.ndarray:
-    """Return the sum of the models of all folds of a node from those of blocks.
+    """Return the sum of the models of all folds of a node, from the sums of blocks.
 
     Siblings are added first, so that the bits do not depend on the blocks.
     """
@@ -198,18 +198,18 @@ def sum_along_tree(plan: Partition, sums: dict[Node, np.ndarray], node: Node) ->
 
 
 def train(learner: Trainer, state: Any, phase: Phase) -> int:
-    """Train a state on one phase; return the number of its updates."""
+    """Train a state on one phase; return the number of row updates."""
     learner.update(state, phase)
     return phase.n_updates
 
 
 def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
-    """Return whether siblings are trained together."""
+    """Return whether the learner trains siblings in pairs."""
     return isinstance(learner, PairTrainer) and learner.trains_pairs
 
 
 def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
-    """Train two copies of a node's state into those of its children; return the row updates."""
+    """Train two copies of a node's state for its two children; return the row updates."""
     phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
     learner.update_both(left, phase, right, other_phase)
     return phase.n_updates + other_phase.n_updates
@@ -218,23 +218,23 @@ def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, rig
 def _train_in_pairs(
     plan: Partition, learner: PairTrainer, pending: list[Pending]
 ) -> tuple[list[Pending], int]:
-    """Train the children that lie beside the spine; return them with their states, and the rows.
+    """Train the children beside the spine; return the pending subtrees, and the row updates.
 
-    The last one has the longest phase. It is trained together with the others, one after another,
-    as far as it goes.
+    The last child has the longest phase. Parts of it are paired with the phases of the others, one
+    after another.
     """
-    children = [one for one in pending if one.parent is not None]
+    children = [subtree for subtree in pending if subtree.parent is not None]
     if not children:
         return pending, 0
-    phases = [plan.phase(one.parent, one.node) for one in children if one.parent is not None]
+    phases = [plan.phase(c.parent, c.node) for c in children if c.parent is not None]
     *others, longest = children
     long_rows, n_rows, done = phases[-1].rows, phases[-1].n_updates, 0
-    for one, phase in zip(others, phases, strict=False):
+    for child, phase in zip(others, phases, strict=False):
         stop = min(done + phase.n_updates, n_rows)
-        learner.update_both(longest.state, cut(long_rows, done, stop), one.state, phase.rows)
+        learner.update_both(longest.state, cut(long_rows, done, stop), child.state, phase.rows)
         done = stop
     learner.update(longest.state, cut(long_rows, done, n_rows))
-    trained = [Pending(one.node, one.state) for one in pending]
+    trained = [Pending(subtree.node, subtree.state) for subtree in pending]
     return trained, sum(phase.n_updates for phase in phases)
 
 
@@ -249,11 +249,11 @@ def _descend_in_threads(
 ) -> Generator[TestedBlock]:
     """Walk down to blocks in several threads.
 
-    ``n_updates`` row updates have made the state of the root, if that is what is pending.
+    ``n_updates`` row updates have trained the state of the root if the root is pending; else 0.
 
-    A worker continues with the left child and queues the right one, together with its parent's
-    state, or with its own if siblings are trained together. So the largest branches start first,
-    and the leftmost blocks, which are reported first, never wait for others.
+    A worker continues with the left child and queues the right one with its parent's state, or
+    with its own state if siblings are trained in pairs. So the largest branches start first, and
+    the leftmost blocks, which are reported first, never wait for others.
     """
     done: dict[Node, Future[int]] = {block: Future() for block in blocks}
     cancelled = Event()
@@ -276,15 +276,15 @@ def _descend_in_threads(
                     parent = node
                 pool.submit(run, parent, right, state)
                 node, state = left, child
-        except BaseException as error:  # all who wait for a block must see the error
+        except BaseException as error:  # everything that waits for a block must see the error
             cancelled.set()
             for future in done.values():
                 with suppress(InvalidStateError):  # it has a result, or another error
                     future.set_exception(error)
 
     try:
-        for one in pending[::-1]:  # the largest first
-            pool.submit(run, one.parent, one.node, one.state, n_updates)
+        for node, state, parent in pending[::-1]:  # the largest first
+            pool.submit(run, parent, node, state, n_updates)
         for block in blocks:
             yield block, done[block].result()
     finally:
@@ -292,18 +292,18 @@ def _descend_in_threads(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-# The left spine of the tree leads from the root to the first leaf. Its phases together are one
-# pass over all rows but those of the first chunk. A model that is tested on each row just before
-# it is trained on it gives the progressive losses of Blum, Kalai & Langford (1999).
+# The left spine of the tree leads from the root to the first leaf. Its phases form one pass over
+# all rows but those of the first chunk. Testing the model on each row just before training on it
+# gives the progressive losses of Blum, Kalai & Langford (1999).
 
 
 def test_then_train(
     learner: ModelTrainer, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
 ) -> Generator[int]:
-    """Train on rows in their order, and yield when so many are done as an entry of ``ends``.
+    """Train on rows in their order, and yield each entry of ``ends`` when its rows are done.
 
-    Then what the model said of these rows before they acted is in the first rows of ``out``,
-    (len(rows), n_outputs).
+    The first rows of ``out``, (len(rows), n_outputs), then have the outputs for these rows, each
+    computed before the model was trained on the row.
     """
     begin = 0
     for end in ends:
@@ -313,7 +313,7 @@ def test_then_train(
 
 
 def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
-    """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
+    """Return the nodes from the root to the first leaf, each with the phase before it."""
     node = plan.root
     phases = [(node, plan.first_phase)]
     while node.n_folds > 1:
@@ -326,23 +326,23 @@ def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
 def walk_spine(
     plan: Partition, learner: Learner, states: dict[Node, Any]
 ) -> Generator[tuple[Rows, np.ndarray, int | None]]:
-    """Train a model along the left spine, on which each row is tested before it acts.
+    """Train a model along the left spine, testing it on each row before training on it.
 
     Parameters
     ----------
     plan : Partition
     learner : Learner
     states : dict of Node to state
-        Receives the states of the nodes that are reached, if these are those of the tree.
+        Receives the states of the nodes, if phases may be cut, so that the tree can use them.
 
     Yields
     ------
     rows : slice or ndarray
         Prepared rows of a phase, in the order of training.
     outputs : ndarray of shape (len(rows), n_outputs)
-        What the model has said of them before they acted.
+        The outputs for these rows, each computed before training on the row.
     step : int or None
-        The number of sixteenths of a pass that are done now; None within a sixteenth.
+        The number of completed sixteenths of a pass; None within a sixteenth.
     """
     state = learner.start()
     steps = steps_of_spine(plan)
@@ -367,7 +367,7 @@ def walk_spine(
 
 
 def ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
-    """Return where steps end within a phase, as numbers of its rows, and then where it ends.
+    """Return the ends of steps within a phase, and the end of the phase, counted in its rows.
 
     The phase begins after ``begin`` rows of the spine.
     """

@@ -1,5 +1,5 @@
-"""Decision trees on bins, grown for all folds together.
+"""Decision trees on binned features, grown for all folds jointly.
 
 * ``estimators``: ``HistTreeClassifier`` and ``HistTreeRegressor``.
-* ``forest``: the trees of all folds, from sums of integers, and what they answer.
+* ``forest``: the trees of all folds, grown from sums of integers, and their predictions.
 """

@@ -1,6 +1,6 @@
-"""The engine "forest": the trees of all folds, and that of all rows, grown together.
+"""The engine "forest": the trees of all folds, and that of all rows, are grown jointly.
 
-A grown forest answers all settings that only stop or prune, so the trials of a study share it.
+A grown forest serves all settings that only stop or prune, so the trials of a study share it.
 """
 
 from collections.abc import Generator
@@ -53,14 +53,14 @@ from optuna_treecv.types import ParamValue
 
 
 def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
-    """Return a plan for a decision tree of this package; apart for comparison."""
+    """Return the plan "forest", "standard" if not ``are_together``, or the reason why not."""
     estimator = request.estimator
     if why_not := _why_not(request):
         is_tree = isinstance(estimator, HistTree)
         advice = (
-            f"method={request.settings.method!r} must have a HistTreeClassifier or a "
-            "HistTreeRegressor, and folds of several rows each that are a partition of the rows, "
-            f"but {why_not}; use method='fit' instead."
+            f"method={request.settings.method!r} needs a HistTreeClassifier or a "
+            "HistTreeRegressor, and a partition of the rows into folds of several rows each, but "
+            f"{why_not}; use method='fit' instead."
         )
         relevance = 2 if isinstance(last_step(estimator), HistTree) else 0
         return Declined(why_not, advice, () if is_tree else estimator.get_params(), relevance)
@@ -69,7 +69,7 @@ def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
 
 
 def _why_not(request: Request) -> str:
-    """Return why an estimator's trees are not grown together, a clause."""
+    """Return the reason why an estimator's trees are not grown jointly; "" if they are."""
     cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
     if not isinstance(estimator, HistTree):
         return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
@@ -80,14 +80,14 @@ def _why_not(request: Request) -> str:
         if request.settings.method == "auto":
             raise ValueError(
                 f"cv must have folds of several rows for {name_of(estimator)}, got leave-one-out, "
-                "for which each node is searched once per row; use cv=10 or method='fit' instead."
+                "which searches each node once per row; use cv=10 or method='fit' instead."
             )
-        return "each node would be searched once per row that is left out"
+        return "each node would be searched once per held-out row"
     return request.metadata.why_not_by_sums(estimator) or why_not_scored(request)
 
 
 class ForestPlan(Plan):
-    """One forest for all values of the parameters that only stop or prune."""
+    """The plan "forest": one forest for all values of parameters that only stop or prune."""
 
     reason = "the trees of all folds are grown together"
 
@@ -102,7 +102,7 @@ class ForestPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return what is grown, and which values are nearly free."""
+        """Return a sentence on the growth, and on the parameters that are nearly free."""
         if not self._are_together:
             return cost_of_trainings(self.request, "trainings of one pass")
         folds = self.request.cross_validation.folds_in_words
@@ -113,13 +113,13 @@ class ForestPlan(Plan):
         )
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return what names the scores."""
+        """Return the keys of the scores."""
         if not self._are_together:
             return Results()
         return results_of(self.request, repeat, self.kept(candidate, repeat))
 
     def kept(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
-        """Return where the scores of a candidate are kept."""
+        """Return the stored scores of a candidate."""
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
         seed = None
         if candidate.random_state is None:
@@ -128,7 +128,7 @@ class ForestPlan(Plan):
         return kept_scores(self.request, repeat, "forest", parts).at(point)
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Find a forest that has the trees under the candidate's limits, or grow one."""
+        """Find or grow a forest that covers the candidate's limits, and test its trees."""
         (candidate,), (sink,), repeat, *_ = work
         request, cut = self.request, repeat.cut
         rows, sink.cost.seconds_prepare = self.rows(candidate, repeat)
@@ -144,20 +144,20 @@ class ForestPlan(Plan):
         first = int(rows.bounds[0])
 
         @cache
-        def of_all(method: str) -> Array:
+        def predictions(method: str) -> Array:
             return respond(forest, forest.ends(limits)[1], method)
 
         tested = TestedRows.of(
             rows,
             slice(first, None),
             np.arange(len(rows.targets) - first, dtype=float)[:, None],  # the numbers of rows
-            lambda numbers, method: of_all(method)[numbers[:, 0].astype(np.intp)],
+            lambda numbers, method: predictions(method)[numbers[:, 0].astype(np.intp)],
             rows.bounds[:-1] - first,
         )
         yield TestedFolds(0, repeat.plan.root, n_needed, tested)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
-        """Return the responses of the trees of the folds."""
+        """Return the predictions for all rows, each by the tree that did not see it."""
         rows, _ = self.rows(candidate, repeat)
         forest, _ = self.forest_for(candidate, repeat, rows)
         prepared = respond(forest, forest.ends(Limits.of(candidate))[1], method)
@@ -175,14 +175,14 @@ class ForestPlan(Plan):
         return fitted
 
     def agreement(self, candidate: Candidate) -> Array:
-        """Return by depth the share of rows in nodes of the folds and of the tree of all rows."""
+        """Return, by depth, the share of rows in nodes that folds share with the full tree."""
         return self.forest_of(candidate).agreement(Limits.of(candidate))
 
     def pruning_path(self, candidate: Candidate) -> tuple[Array, Array]:
-        """Return the penalties at which the tree of all rows changes, and its leaves then."""
+        """Return the penalties at which the tree of all rows changes, and its leaf counts."""
         tree = self.forest_of(candidate).tree(0, Limits.of(candidate))
         alphas, _, n_leaves = weakest_links(tree.nodes)
-        is_last = np.append(alphas[1:] > alphas[:-1], True)  # of equal penalties
+        is_last = np.append(alphas[1:] > alphas[:-1], True)  # the last of equal penalties
         return alphas[is_last], n_leaves[is_last]
 
     def forest_of(self, candidate: Candidate) -> Trees:
@@ -194,7 +194,7 @@ class ForestPlan(Plan):
     def forest_for(
         self, candidate: Candidate, repeat: Repeat, rows: BinnedRows
     ) -> tuple[Trees, bool]:
-        """Return a forest with the trees under a candidate's limits, and whether it is new."""
+        """Return a forest that covers a candidate's limits, and whether it is new."""
         cross_validation, seed = self.request.cross_validation, candidate.seed(rows.seed)
         of_candidate, n_threads = Limits.of(candidate), self.request.settings.n_threads
 
@@ -203,14 +203,14 @@ class ForestPlan(Plan):
             return grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
 
         of_sums = self.kept(candidate, repeat).of_sums
-        # A forest is large and soon grown again, so no store keeps it.
+        # A forest is not stored, because it is large and soon grown again.
         cache = cross_validation.shared.memory
         if cache is None or not of_sums:
             return grow(None), True
         key, smaller = Key(of_sums, b"", b"", b"forest %d" % seed), None
-        while (kept_forest := cache.claim(key)) is not None:
-            if kept_forest.covers(of_candidate):
-                return kept_forest, False
+        while (cached := cache.claim(key)) is not None:
+            if cached.covers(of_candidate):
+                return cached, False
             smaller = cache.take(key)
         try:
             began, forest = perf_counter(), grow(smaller)
@@ -220,9 +220,9 @@ class ForestPlan(Plan):
         return forest, True
 
     def rows(self, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
-        """Return the rows of a repeat, and the seconds that took.
+        """Return the binned rows of a repeat, and the seconds of binning.
 
-        Of the first repeat, those asked for last are kept.
+        The last rows of the first repeat are cached.
         """
         if repeat.number > 0:
             return self._prepare(estimator, repeat)
@@ -249,7 +249,7 @@ class ForestPlan(Plan):
         deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
         table, binning = estimator.find_bins(data.X, deciding)
         weights, score_weights = (
-            None if one is None else one[order] for one in (data.weights, data.score_weights)
+            None if w is None else w[order] for w in (data.weights, data.score_weights)
         )
         seed = (self.request.settings.seed + repeat.number) % 2**63
         assert isinstance(repeat.cut, Folds)  # the engine has checked it
@@ -267,37 +267,37 @@ class ForestPlan(Plan):
 
 
 def _mild_limits(
-    limits: Limits, searched: Mapping[str, tuple[ParamValue, ...]], kept_forest: Trees | None
+    limits: Limits, searched: Mapping[str, tuple[ParamValue, ...]], smaller: Trees | None
 ) -> Limits:
-    """Return limits that cover an estimator's, and all others that a search may ask for.
+    """Return limits that cover those of an estimator and of all candidates of a search.
 
     Parameters
     ----------
     limits : Limits
     searched : dict
-        By parameter, the values at the ends of the search.
-    kept_forest : Forest or None
-        One that did not suffice: the limits cover it too, and leave room.
+        By parameter, the values at the ends of its range.
+    smaller : Forest or None
+        A forest that did not cover the candidate. The limits cover it too, with some margin.
     """
     depths = [limits.max_depth, *searched.get("max_depth", ())]
     splits = [limits.min_samples_split, *searched.get("min_samples_split", ())]
     decreases = [limits.min_impurity_decrease, *searched.get("min_impurity_decrease", ())]
     deepest = max(NO_LIMIT if depth is None else min(depth, NO_LIMIT) for depth in depths)
-    counts = [one for one in splits if not isinstance(one, float)]
-    # A share cannot be compared with a number of rows: then all nodes of two rows may be split.
+    counts = [split for split in splits if not isinstance(split, float)]
+    # A share cannot be compared with a number of rows; with both, nodes of two rows may be split.
     least = min(splits) if len(counts) in (0, len(splits)) else 2
-    if kept_forest is None:
+    if smaller is None:
         return Limits(deepest, least, min(decreases))
-    depth, _, decrease = kept_forest.numbers[:3].tolist()
+    depth, _, decrease = smaller.numbers[:3].tolist()
     most = int(depth) if deepest <= depth else min(2 * deepest, NO_LIMIT)
     return Limits(most, 2, 0.0 if min(decreases) < decrease else decrease)
 
 
 def respond(forest: Trees, leaves: Array, method: str) -> Array:
-    """Return the response of the rows of all folds; "predict" gives class codes."""
+    """Return the predictions for the rows of all folds; "predict" gives class codes."""
     if method == "predict":
-        says = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
-        return forest.by_row(leaves, says)
+        values = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
+        return forest.by_row(leaves, values)
     shares = shares_of(forest.values(leaves))
     if method == "predict_log_proba":
         with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Decision trees on bins, which are cross-validated while they grow."""
+"""Decision trees on binned features, which are cross-validated while they grow."""
 
 from abc import ABCMeta
 from abc import abstractmethod
@@ -52,18 +52,18 @@ from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import find_classes
 from optuna_treecv.rows.checks import naming
 
-#: The parameters that only stop or prune: one grown forest answers all milder and stricter values.
+#: The parameters that only stop or prune: one grown forest serves all of their stricter values.
 SHARED_PARAMETERS = ("max_depth", "min_samples_split", "min_impurity_decrease", "ccp_alpha")
 
 
-@lru_cache(maxsize=64)  # a generator takes longer to make than a trial may take
+@lru_cache(maxsize=64)  # making a generator may take longer than a trial
 def _drawn(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class HistTree(TreeCVEstimator, metaclass=ABCMeta):
-    """What classifiers and regressors have in common."""
+    """The base of the classifier and the regressor."""
 
     is_grown = True
     criterion: str
@@ -98,23 +98,23 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         "categorical_features": ["array-like", StrOptions({"from_dtype"}), None],
     }
 
-    # --- What the trees of all folds are grown from ---
+    # --- Growth of the trees of all folds ---
 
     def find_bins(self, X: Any, rows: np.ndarray | None = None) -> tuple[ColumnTable, Binning]:
-        """Return the rows as a table, and how they are cut into bins.
+        """Return the rows as a table, and their binning.
 
         Parameters
         ----------
         X : array or data frame
         rows : ndarray of int or None
-            Those that decide on the bins; None: all.
+            The rows that determine the bins; None: all.
         """
         is_categorical = which_are_categorical(X, self.categorical_features)
         table = ColumnTable(X, is_categorical)
         return table, find_binning(table, is_categorical, self.max_bins, rows)
 
     def seed(self, default: int | None = None) -> int:
-        """Return the seed of ties; ``default`` is that of an evaluation, for random_state=None."""
+        """Return the seed for ties; ``default`` replaces random_state=None."""
         if self.random_state is None and default is not None:
             return default
         if isinstance(self.random_state, Integral):
@@ -122,11 +122,11 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         return _drawn.__wrapped__(self.random_state)
 
     def _factors(self, rows: BinnedRows) -> np.ndarray:
-        """Return the weights of classes of each tree, (n_trees, n_classes)."""
+        """Return the class weights of each tree, (n_trees, n_classes)."""
         return np.empty((len(rows.bounds), 0))
 
     def take_tree(self, forest: Forest, binning: Binning, classes: np.ndarray | None) -> None:
-        """Set the fitted attributes from the tree of all rows, as this estimator prunes it."""
+        """Set the fitted attributes from the tree of all rows under this estimator's limits."""
         self.tree_ = forest.tree(0, Limits.of(self))
         self.binning_ = binning
         self.n_features_in_ = len(binning.edges)
@@ -156,7 +156,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> np.ndarray:
-        """Grow the tree; return the codes or numbers of y."""
+        """Grow the tree; return y as class codes or numbers."""
         self.check_parameters()
         X = self._checked(X, reset=True)
         if y is None:
@@ -177,7 +177,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         return targets
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        """Return X as an array, or as the data frame it is."""
+        """Return X, validated, as an array or data frame."""
         check_rows(X)
         is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
         holds_objects = getattr(getattr(X, "dtype", None), "kind", "f") in "OUS"
@@ -191,7 +191,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return class codes and the classes, or numbers and None."""
+        """Return class codes and classes, or numbers and None."""
 
     def apply(self, X: Any) -> np.ndarray:
         """Return the leaf in which each row ends.
@@ -239,7 +239,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """The share of each feature in the decreases of impurity, (n_features,)."""
+        """The share of each feature in the total decrease of impurity, (n_features,)."""
         check_is_fitted(self)
         nodes = self.tree_.nodes[~self.tree_.is_leaf]
         sums = np.bincount(nodes["feature"], nodes["decrease"], self.n_features_in_)
@@ -284,7 +284,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     r"""Decision tree for classes, on features cut into at most 255 bins.
 
-    In a cross-validation, the trees of all folds grow together. A node with the class masses
+    In a cross-validation, the trees of all folds are grown jointly. A node with the class masses
     :math:`m_c` is split where the impurity decreases most; that of Gini is :math:`1 - \sum_c (m_c
     / m)^2`.
 
@@ -308,8 +308,8 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     max_bins : int, default=255
         The most bins of a feature, 2 to 255.
     categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
-        Which columns hold categories. "from_dtype": those with categories, strings or objects in a
-        data frame. An array is a mask, or has numbers or names of columns. None: no column.
+        The columns of categories. "from_dtype": those of a data frame with categories, strings or
+        objects. An array is a mask, or has numbers or names of columns. None: no column.
     random_state : int, RandomState instance or None, default=None
         Seed of the choice between features whose best splits are equally good.
     class_weight : dict, "balanced" or None, default=None
@@ -326,7 +326,7 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     binning_ : Binning
         Edges of bins, and categories.
     feature_importances_ : ndarray of shape (n_features,)
-        The share of each feature in the decreases of impurity.
+        The share of each feature in the total decrease of impurity.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -335,14 +335,14 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     See Also
     --------
     HistTreeRegressor : The same for numbers.
-    tree_cross_validate : Grows the trees of all folds together.
+    tree_cross_validate : Grows the trees of all folds jointly.
 
     Notes
     -----
-    Missing values are tried on both sides of each split. If a node has none in training, later
-    ones go to the larger child. Categories are ordered by their mean target; with more than two
-    classes, each one is tried against the others. Categories that a node has not seen go where
-    missing values go.
+    Missing values are tried on both sides of each split. If a node has none in training, missing
+    values in prediction go to the larger child. Categories are ordered by their mean target; with
+    more than two classes, each category is tried against the others. Categories unseen in a node
+    go where missing values go.
 
     Weights are rounded to fixed-point numbers, so that sums do not depend on the order of rows;
     integers stay as they are.
@@ -450,8 +450,8 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
 class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     r"""Decision tree for numbers, on features cut into at most 255 bins.
 
-    In a cross-validation, the trees of all folds grow together. A node is split where the variance
-    :math:`\frac{1}{n} \sum_i (y_i - \bar y)^2` decreases most.
+    In a cross-validation, the trees of all folds are grown jointly. A node is split where the
+    variance :math:`\frac{1}{n} \sum_i (y_i - \bar y)^2` decreases most.
 
     Parameters
     ----------
@@ -473,8 +473,8 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     max_bins : int, default=255
         The most bins of a feature, 2 to 255.
     categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
-        Which columns hold categories. "from_dtype": those with categories, strings or objects in a
-        data frame. An array is a mask, or has numbers or names of columns. None: no column.
+        The columns of categories. "from_dtype": those of a data frame with categories, strings or
+        objects. An array is a mask, or has numbers or names of columns. None: no column.
     random_state : int, RandomState instance or None, default=None
         Seed of the choice between features whose best splits are equally good.
 
@@ -485,7 +485,7 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     binning_ : Binning
         Edges of bins, and categories.
     feature_importances_ : ndarray of shape (n_features,)
-        The share of each feature in the decreases of impurity.
+        The share of each feature in the total decrease of impurity.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -494,7 +494,7 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     See Also
     --------
     HistTreeClassifier : The same for classes.
-    tree_cross_validate : Grows the trees of all folds together.
+    tree_cross_validate : Grows the trees of all folds jointly.
 
     Notes
     -----
@@ -543,7 +543,7 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
 
 
 def shares_of(masses: np.ndarray) -> np.ndarray:
-    """Return the shares of classes; equal ones where there is no mass."""
+    """Return the shares of classes, which are equal if the masses are 0."""
     totals = masses.sum(axis=1, keepdims=True)
     shares = np.full_like(masses, 1 / masses.shape[1])
     return np.divide(masses, totals, out=shares, where=totals > 0)
@@ -566,7 +566,7 @@ def weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     Returns
     -------
     alphas, decreases, n_leaves : ndarray of shape (n_steps,)
-        The penalties, ascending from 0, and the decreases of impurity and leaves that are left.
+        The penalties, ascending from 0, and the remaining decreases of impurity and leaves.
     """
     n = len(nodes)
     gains, leaves = nodes["decrease"].copy(), np.ones(n, np.int64)
@@ -584,7 +584,7 @@ def weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     while heap:
         alpha, i = heappop(heap)
         if not is_split[i] or alpha != gains[i] / (leaves[i] - 1):
-            continue  # it has gone, or has a newer entry
+            continue  # the split is pruned, or has a newer entry
         stack = [i]
         while stack:
             below = stack.pop()

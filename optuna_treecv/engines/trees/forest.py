@@ -1,4 +1,4 @@
-"""The trees of all folds and the tree of all rows, grown once for many settings."""
+"""The trees of all folds and of all rows, grown once for many settings."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,10 +26,10 @@ NO_LIMIT = 2**31 - 1
 _LARGEST_TARGET = 1e150
 
 # Targets and weights are summed as integers, so that sums do not depend on the order of rows: a
-# number x becomes round(x 2^e). The exponent e depends on the training rows of a tree alone. Trees
-# whose exponents differ, because one of them leaves out the largest target, are grown apart. The
-# digits of sums of weights of classes, which are multiplied as float64, and those that the mean
-# weight has at least where sums of products have to fit into 64 bits.
+# number x becomes round(x 2^e). The exponent e depends only on the training rows of a tree. Trees
+# whose exponents differ, because one of them holds out the largest target, are grown separately.
+# Below are the digits of sums of class weights, which are multiplied as float64, and the least
+# digits of the mean weight if sums of products must fit into 64 bits.
 _DIGITS_OF_CLASSES = 50
 _DIGITS_OF_WEIGHT = 16
 _DIGITS = 62
@@ -38,12 +38,12 @@ _MOST_DIGITS = 52
 # The exponents of the weights and of the targets of one tree.
 _Exponents = tuple[int, int]
 
-# Folds that are grown together. The tables of a node hold one for each.
+# The maximal number of folds that are grown together; a node has a table for each.
 _MOST_TOGETHER = 63
 
 
 class Limits(NamedTuple):
-    """Where trees end. A forest that is grown with some limits answers all narrower ones.
+    """The limits of growth. A forest that is grown with some limits covers all stricter ones.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Limits(NamedTuple):
 
 @dataclass(frozen=True)
 class BinnedRows:
-    """Rows in bins, in the order of their folds.
+    """Binned rows, in the order of their folds.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class BinnedRows:
         Class codes or numbers.
     classes : ndarray or None
     bounds : ndarray of shape (n_folds + 1,), int64
-        Where the rows of each fold begin. Rows before the first are trained on by all trees.
+        The first row of each fold. All trees are trained on the rows before the first fold.
     weights, score_weights : ndarray of shape (n_rows,) or None
     seed : int or None
         For random_state=None.
@@ -99,20 +99,20 @@ class BinnedRows:
 
     @property
     def n_trained(self) -> np.ndarray:
-        """The training rows of each tree, that of all rows first."""
+        """The number of training rows of each tree; tree 0 is that of all rows."""
         n_rows = int(self.bounds[-1])
         return np.concatenate([[n_rows], n_rows - np.diff(self.bounds)])
 
     @cached_property
     def has_missing(self) -> np.ndarray:
-        """Whether a row has no value of a feature, (n_features,), uint8."""
+        """Whether a feature has missing values, (n_features,), uint8."""
         pairs = zip(self.bins, self.binning.n_bins, strict=True)
         return np.array([np.any(bins == n) for bins, n in pairs], np.uint8)
 
 
 @dataclass(frozen=True)
 class Forest:
-    """Grown trees. Tree 0 is that of all rows, tree 1 + i leaves out fold i.
+    """Grown trees. Tree 0 is that of all rows, tree 1 + i holds out fold i.
 
     Attributes
     ----------
@@ -122,21 +122,21 @@ class Forest:
         The sums of the training rows: ``split_search.pxd``.
     sets : ndarray of shape (n_sets, 4), uint64
     codes : ndarray of shape (n_records,), int32
-        The class of the largest mass; empty for numbers.
+        The class with the largest mass; empty for regression.
     sizes : ndarray of shape (n_records,), int32
         The number of records of each subtree.
     roots : ndarray of shape (n_trees,), int64
     rows : ndarray of shape (n_tested,), int32
-        The rows of all folds, in the order of the records where they end in their fold's tree.
+        The rows of all folds, in the order of their leaves' records in the tree of their fold.
     firsts : ndarray of shape (n_records + 1,), int32
-        How many of these rows end before each record.
+        The number of these rows in leaves before each record.
     factors : ndarray of shape (n_trees, n_classes)
     exponents : ndarray of shape (n_trees, 3), int64
-        Of weights and targets, and the number of the group that was grown together.
+        The exponents of weights and targets, and the number of the group grown together.
     n_trained : ndarray of shape (n_trees,), int64
     numbers : ndarray of shape (5,), float64
-        The three limits of growth, and the rows that were read together and that trees would read
-        alone.
+        The three limits of growth, the number of rows read, and the number that trees grown one by
+        one would read.
     """
 
     records: np.ndarray
@@ -162,12 +162,12 @@ class Forest:
 
     @property
     def share_read(self) -> float:
-        """The rows that were read, over those that trees would read that are grown one by one."""
+        """The number of rows read, as a share of those for trees grown one by one."""
         together, alone = self.numbers[3:]
         return float(together / alone) if alone else 1.0
 
     def covers(self, limits: Limits) -> bool:
-        """Return whether the trees under some limits are among those grown."""
+        """Return whether the forest contains the trees under some limits."""
         depth, split, decrease = self.numbers[:3]
         needed = min_split_of(limits.min_samples_split, self.n_trained)
         kept = min_split_of(int(split) if split >= 2 else float(split), self.n_trained)
@@ -204,21 +204,21 @@ class Forest:
             return sums[:, -self.n_classes :] * self.factors[trees]
         return np.ldexp(sums[:, -1] / sums[:, -2], -self.exponents[trees, 1])
 
-    def by_row(self, leaves: np.ndarray, answers: np.ndarray) -> np.ndarray:
-        """Return the answer for each row of a fold, in prepared order.
+    def by_row(self, leaves: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the value of its leaf for each row of the folds, in prepared order.
 
         Parameters
         ----------
         leaves : ndarray of shape (n_leaves,), int32
-            Of all trees under some limits.
-        answers : ndarray of shape (n_leaves,) or (n_leaves, n_outputs)
-            What each of them says.
+            The leaves of all trees under some limits.
+        values : ndarray of shape (n_leaves,) or (n_leaves, n_outputs)
+            The value of each leaf.
         """
         counts = self.firsts[leaves + self.sizes[leaves]] - self.firsts[leaves]
-        answered = np.empty((len(self.rows), *answers.shape[1:]), answers.dtype)
+        of_rows = np.empty((len(self.rows), *values.shape[1:]), values.dtype)
         first = int(self.rows.min()) if len(self.rows) else 0  # the last rows are those of folds
-        answered[self.rows - first] = np.repeat(answers, counts, axis=0)
-        return answered
+        of_rows[self.rows - first] = np.repeat(values, counts, axis=0)
+        return of_rows
 
     def agreement(self, limits: Limits) -> np.ndarray:
         """Return the share of training rows of fold trees in nodes of the tree of all rows.
@@ -230,9 +230,9 @@ class Forest:
         Returns
         -------
         ndarray of shape (depth + 1,)
-            By depth: of all pairs of a fold and a training row that are in a node so deep, how
-            many are in a node that the fold's tree and the tree of all rows have in common. Trees
-            that were not grown together with the latter are left out.
+            By depth: of all pairs of a fold and a training row in a node of this depth, the share
+            in nodes that the fold's tree and the tree of all rows have in common. Trees that were
+            not grown together with the latter are excluded.
         """
         records = self.records[self.ends(limits)[0]]
         groups = self.exponents[:, 2]
@@ -268,7 +268,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class Tree:
-    """One tree; the root first, left subtrees before right ones.
+    """A tree, with the root first and left subtrees before right ones.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ class Tree:
 
 
 def min_split_of(min_samples_split: int | float, n_trained: np.ndarray) -> np.ndarray:
-    """Return the rows that a node must have to be split, by tree, as scikit-learn counts them."""
+    """Return, by tree, the least number of rows of a split node, as in scikit-learn."""
     return np.maximum(2, _in_rows(min_samples_split, n_trained))
 
 
@@ -305,20 +305,20 @@ def grow_forest(
     together: bool = True,
     n_jobs: int = 1,
 ) -> Forest:
-    """Grow the tree of all rows and those of all folds together.
+    """Grow the tree of all rows and those of all folds jointly.
 
     Parameters
     ----------
     estimator : HistTree
     binned : BinnedRows
     limits : Limits
-        ``ccp_alpha`` is not used: pruning comes after growth.
+        ``ccp_alpha`` is ignored, because pruning comes after growth.
     seed : int
-        Of ties between features.
+        The seed for ties between features.
     together : bool
-        False: each tree alone, for comparison.
+        False to grow each tree alone, for comparison.
     n_jobs : int
-        Threads, each of which grows some of the trees together.
+        The number of threads, each of which grows some of the trees jointly.
     """
     n_trees, n_rows = 1 + binned.n_folds, int(binned.bounds[-1])
     exponents, factors = exponents_of(binned), estimator._factors(binned)
@@ -351,7 +351,7 @@ def grow_forest(
         n_read, n_alone = n_read + n_visits, n_alone + n_visits_alone
     depth, split, decrease, _ = limits
     records, sums, sets = (
-        np.concatenate(some) if len(some) > 1 else some[0] for some in zip(*parts, strict=True)
+        np.concatenate(a) if len(a) > 1 else a[0] for a in zip(*parts, strict=True)
     )
     order, sizes = np.empty((2, len(records)), np.int32)
     place, arranged = np.empty(len(records) + 1, np.int32), np.empty_like(records)
@@ -382,11 +382,11 @@ def _grow(
     seed: int,
     share: tuple[_Exponents, list[int]],
 ) -> tuple[Any, ...]:
-    """Grow some trees; return what ``grow`` does, with the ends of rows."""
+    """Grow some trees; return the results of ``grow``, and the leaf of each row."""
     (of_weights, of_targets), trees = share
     folds = [tree - 1 for tree in trees if tree > 0]
     first, last = (folds[0], folds[-1] + 1) if folds else (0, 0)
-    # The folds between the first and the last are ranges of rows, whether they have a tree or not.
+    # All folds from the first to the last are ranges of rows, even those without a tree here.
     bounds = np.ascontiguousarray(rows.bounds[first : last + 1])
     fold_of_tree = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)
     is_class = rows.classes is not None
@@ -425,9 +425,9 @@ def _grow(
 
 
 def exponents_of(rows: BinnedRows) -> list[_Exponents]:
-    """Return the exponents of the tree of all rows, then of those of all rows but each fold's.
+    """Return the exponents of the tree of all rows, then of the tree of each fold.
 
-    Warn of targets of which the largest is so large that the others lose their digits.
+    Warn if the largest target is so large that the others lose precision.
     """
     n_parts = 1 + rows.n_folds  # those before the first fold, and each fold
     bounds, weights = rows.bounds, rows.weights
@@ -436,8 +436,8 @@ def exponents_of(rows: BinnedRows) -> list[_Exponents]:
         return [(0, 0)] * n_parts
     if targets is not None and np.abs(targets).max() > _LARGEST_TARGET:
         raise ValueError(
-            f"y must hold numbers of at most {_LARGEST_TARGET:g} in size for a tree, whose "
-            f"impurity has their squares, got {targets[np.argmax(np.abs(targets))]:g}."
+            f"y must hold numbers of at most {_LARGEST_TARGET:g} in absolute value, because trees "
+            f"sum their squares, got {targets[np.argmax(np.abs(targets))]:g}."
         )
     n_rows = np.diff(bounds, prepend=0)
     masses, are_integers, largest = n_rows.astype(float), np.ones(n_parts, bool), np.zeros(n_parts)
@@ -462,8 +462,8 @@ def exponents_of(rows: BinnedRows) -> list[_Exponents]:
         spread = float(np.median(np.abs(targets - np.median(targets))))
         if spread > 0 and 2.0 ** -exponents[0][1] > 1e-3 * spread:
             warnings.warn(
-                "y has outliers so large that the other targets lose their digits when they are "
-                "rounded to one fixed point; remove these rows, or use a logarithm of y, instead.",
+                "y has outliers so large that the other targets lose precision when they are "
+                "rounded to fixed-point numbers; remove these rows, or use the logarithm of y.",
                 stacklevel=3,
             )
     return exponents
@@ -482,7 +482,7 @@ def _exponents_of_tree(
     are_integers : bool
         Whether all weights are integers.
     largest : float or None
-        The largest target, without its sign, of the rows that have a weight; None for classes.
+        The largest absolute target of rows with a positive weight; None for classes.
     """
     exponent, mass_digits = 0, _digits(n_rows)
     if mass is not None:
@@ -498,14 +498,14 @@ def _exponents_of_tree(
 
 
 def _digits(mass: float) -> int:
-    """Return the binary digits of a sum, in steps of 4, so that most trees have the same."""
+    """Return the binary digits of a sum, in steps of 4, so that they are equal for most trees."""
     return -(-frexp(mass)[1] // 4) * 4
 
 
 def as_integers(numbers: np.ndarray, exponent: int) -> np.ndarray:
     """Return round(numbers * 2^exponent), int64; 0 for numbers that are too large for integers.
 
-    No tree with this exponent is trained on their rows: they are of the fold that is left out.
+    No tree with this exponent is trained on their rows, which are in the held-out fold.
     """
     most = ldexp(1.0, min(60 - exponent, 1023))
     in_range = np.where(np.abs(numbers) <= most, numbers, 0.0)

@@ -13,7 +13,7 @@ DOCUMENTED = {
     "is undefined": "user_guide/your_metric, Scores of small folds",
     "needs an estimator with": "such a score is refused, and no error_score",
     "X must be in the memory of this process": "user_guide/more_data, Rows on a Dask cluster",
-    "where a fold lies in several places": "user_guide/more_data, Rows on a Dask cluster",
+    "if a fold has rows in several blocks": "user_guide/more_data, Rows on a Dask cluster",
 }
 
 

@@ -1,5 +1,5 @@
-"""What Python sees of a kernel: it checks rows, states and memory, and hands them to the loops over rows and to the
-walk in ``tree.pyx``.
+"""The Python interface of a kernel: it checks rows, states and memory, and passes them to the loops over rows and to
+the walk in ``tree.pyx``.
 """
 
 from libc.math cimport INFINITY
@@ -171,7 +171,7 @@ cdef class Kernel:
     cdef int check_room(
         self, const unsigned char [::1] model, const unsigned char [:, ::1] out, Py_ssize_t n_rows
     ) except -1:
-        """Check the room for a model, and that for the outputs of so many rows, if there is any."""
+        """Check the memory for a model and, if given, that for the outputs of ``n_rows`` rows."""
         if model is not None and model.shape[0] != self.model_bytes:
             raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
         if out is not None and (
@@ -212,7 +212,7 @@ cdef class Kernel:
 
     @property
     def surveys(self) -> bool:
-        """Whether a state learns from a phase as a whole, before its rows act one by one."""
+        """Whether a state has statistics of a whole phase, which are updated before training on its rows."""
         return self.learner.survey != NULL
 
     def survey(
@@ -222,7 +222,7 @@ cdef class Kernel:
         Py_ssize_t stop,
         const uint32_t [::1] order or None,          # IN; None: the rows start..stop-1
     ):
-        """Learn from the rows of the next phase as a whole, those that ``order`` names if it is given."""
+        """Update the statistics of the next phase, whose rows are start..stop-1, or those of ``order``."""
         cdef Span span = self.check_rows(start, stop, order)
         self.check_state(state)
         if self.learner.survey != NULL and stop > start:
@@ -256,8 +256,8 @@ cdef class Kernel:
         const uint32_t [::1] order or None,          # IN; None: rows in stored order
         unsigned char [:, ::1] out,                  # OUT, (n_models * (stop - start), output bytes)
     ):
-        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before a row acts, write what
-        the model says of it: its outputs from the numbers of the state, which are those of ``test`` up to rounding.
+        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before training on a row, write
+        the outputs for it, computed from the numbers of the state; they equal those of ``test`` up to rounding.
         """
         cdef Span span = self.check_rows(start, stop, order)
         self.check_state(state)

@@ -362,7 +362,7 @@ cdef class LinearKernel(Kernel):
         )
 
     def leave_room(self, Py_ssize_t n_rows):
-        """Leave so many rows free after the outputs of each model."""
+        """Leave ``n_rows`` rows free after the outputs of each model."""
         if n_rows < 0:
             raise ValueError(f"n_rows must be 0 or more, got {n_rows}.")
         self.out_rows = self.n_rows + n_rows

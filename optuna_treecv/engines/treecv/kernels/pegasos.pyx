@@ -128,7 +128,7 @@ cdef inlined train_on(
 
 
 cdef inline Span first_of(Span *span) noexcept nogil:
-    """Take the first row from a span, and return it as one of its own."""
+    """Remove the first row from a span, and return it as a span of one row."""
     cdef Span first = Span(span.start, span.start + 1, span.order)
     span.start += 1
     return first
@@ -237,7 +237,7 @@ cdef inlined test_two_on(
     floating *out,              # OUT, (2, n_outputs)
     bint weighted,
 ) noexcept nogil:
-    """Write what each of two states says of the row that the other one is trained on, without making them:
+    """Write the outputs of two trained states without making them, each for the row that the other one is trained on:
     ``train_row`` and ``weights_after``, on dense rows without averaging or projection.
     """
     cdef const Settings *settings = <const Settings *> learner.settings

@@ -1,4 +1,4 @@
-"""Scaled rows: any kernel, behind the running moments of the columns of its rows.
+"""Scaled rows: any kernel on rows that are centred and scaled by the running moments of their columns.
 
 Where rows are dense, a value x is seen as (x - mean) / sqrt(M2 / count) (``moments.pxd``). Sparse rows have two sorts
 of columns. Those that are centred or filled in lie beside the sparse rows as dense ones, since centring leaves no
@@ -9,8 +9,8 @@ deviations from it, to which each zero adds mean^2. They are merged like those o
 time for all columns, as copying a state does; states are copied and not undone.
 
 Rows are scaled a few at a time into memory that stays in the cache, and the kernel behind reads them there as its own
-rows; of sparse ones it reads all dense columns first, and then the nonzeros of the others. So it needs to know nothing
-of scaling, and a row is scaled once for all lanes.
+rows; of sparse ones it reads all dense columns first, and then the nonzeros of the others. So it does not depend on
+scaling, and a row is scaled once for all lanes.
 """
 
 import numpy as np
@@ -106,7 +106,7 @@ cdef inlined sum_deviations(
     double *counts,             # INOUT, (width,), of zeros at first; of nonzeros
     const floating *of_type,
 ) noexcept nogil:
-    """Find the moments of the columns of some rows."""
+    """Compute the moments of the columns of some rows."""
     cdef const floating *x = <const floating *> rows.values
     cdef double m = <double> (span.stop - span.start)
     cdef double delta
@@ -133,7 +133,7 @@ cdef inlined survey_sparse(
     const Moments *moments,     # INOUT
     floating *factor,           # OUT, (width,)
 ) noexcept nogil:
-    """Merge the moments of new sparse rows, and find what values are multiplied by."""
+    """Merge the moments of new sparse rows, and compute the factors of values."""
     cdef const double *scaled = settings_of(learner).scaled
     cdef Py_ssize_t width = learner.width
     cdef double *room = <double *> calloc(3 * width, sizeof(double))
@@ -280,8 +280,7 @@ cdef inline Py_ssize_t fill(
     Py_ssize_t place,           # of the first row in the room
     Py_ssize_t last,            # the place behind the last row
 ) noexcept nogil:
-    """Put as many rows of a span into the room as it holds, as the state sees them; return where the rest
-    begins.
+    """Write scaled rows of a span to the room until it is full; return the position of the next row.
     """
     if learner.itemsize == 8:
         return fill_rows(learner, span, state, room, place, last, room.values)
@@ -397,7 +396,7 @@ cdef class Scaled(Kernel):
     cdef int bind_sparse(
         self, Kernel behind, const unsigned char [::1] centred, const unsigned char [::1] scaled
     ) except -1:
-        """Check sparse rows, and find out which of their columns are scaled."""
+        """Check sparse rows, and find the columns that are scaled."""
         cdef Py_ssize_t i
         self.flags_of_sparse = flags_of(centred, scaled, behind.learner.width)
         for i in range(self.own.n_dense):

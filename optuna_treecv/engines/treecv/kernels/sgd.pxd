@@ -59,7 +59,7 @@ cdef struct Common:
 
 
 cdef inline double decay(double power, int64_t t) noexcept nogil:
-    """Return what ``step_at`` needs from t."""
+    """Return the factor or divisor of ``step_at`` that depends on t."""
     return sqrt(<double> t) if power == 0.5 else exponential(-power * logarithm(<double> t))
 
 

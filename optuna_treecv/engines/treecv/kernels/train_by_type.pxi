@@ -1,7 +1,7 @@
 """Needs ``train_on`` and ``weights`` of the kernel that includes this at its top: ``train`` of one model, over dense
 and over sparse rows.
 
-Asking for each row whether it has a weight and an output takes 2 to 6 % more instructions. So there are three loops:
+Checking for each row whether it has a weight and an output takes 2 to 6 % more instructions. So there are three loops:
 without both, with weights, and with outputs. The imports are those that all these kernels use.
 """
 

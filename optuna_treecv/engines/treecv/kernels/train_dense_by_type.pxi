@@ -1,6 +1,6 @@
 """Needs ``train_dense_on`` and ``vectors_of`` of the kernel that includes it: ``train`` for dense rows alone.
 
-Rows without weights and outputs have a loop of their own. The imports are those that all these kernels use.
+Rows without weights and outputs have a separate loop. The imports are those that all these kernels use.
 """
 
 from cython cimport floating

@@ -1,7 +1,7 @@
 """Needs ``train_row`` and ``weights`` of the kernel that includes this at its top: ``train`` in lanes.
 
-The layout of the rows, their weights and the outputs are asked for in each row: for all lanes together this costs
-nothing that can be measured. The imports are those that all these kernels use.
+The layout of the rows, their weights and the outputs are checked for each row, because this has no measurable cost
+for all lanes together. The imports are those that all these kernels use.
 """
 
 from cython cimport floating

@@ -1,5 +1,5 @@
-"""What a kernel must give to the tree (a few functions over rows, and the size of its state), and what ``kernel.pyx``
-calls.
+"""The interface between kernels and the tree (a few functions over rows, and the size of a state), and the functions
+that ``kernel.pyx`` calls.
 """
 
 from libc.stdint cimport int32_t
@@ -22,14 +22,14 @@ cdef struct Part:
     Py_ssize_t end
 
 
-# Learn from the rows of a phase as a whole, before it.
+# Update the statistics of a whole phase, before training on it.
 ctypedef void (*survey_rows)(
     const Learner *learner,
     Span span,
     unsigned char *state,       # INOUT
 ) noexcept nogil
 
-# Train on the rows of a span. With `tested`, also write the outputs for each row before it acts.
+# Train on the rows of a span. With `tested`, also write the outputs for each row before training on it.
 ctypedef void (*train_rows)(
     const Learner *learner,
     Span span,

@@ -41,30 +41,30 @@ class State:
 
 
 class Adapter:
-    """A scikit-learn estimator bound to prepared rows, which keep their given form.
+    """A scikit-learn estimator bound to prepared rows, which keep their original form.
 
     A training phase is one call of ``partial_fit`` per epoch, for each step of a Pipeline: the
-    first on the new rows, the others on as many replays, for the last step only. It is never cut,
-    because scikit-learn's SGD would then give other numbers, but for rows in a file, where a call
-    gets the rows of one piece. The first call names all classes. A snapshot is a deep copy.
+    first on the new rows, the others on as many replays, for the last step only. A phase is never
+    cut, because scikit-learn's SGD would then give other numbers; only for rows on disk, a call
+    gets the rows of one piece. The first call passes all classes. A snapshot is a deep copy.
 
     Parameters
     ----------
     estimator : estimator that passes ``check_incremental``
-        It is cloned; each ``random_state=None`` (River: ``seed=None``) in it becomes ``seed``.
+        It is cloned; ``seed`` replaces each ``random_state=None`` (River: ``seed=None``) in it.
     rows : PreparedRows
     response_methods : tuple of str
-        The responses that ``outputs`` writes side by side, as in ``make_learner``.
+        The response methods whose columns ``outputs`` writes, as in ``make_learner``.
     seed : int
         32 bits.
     before : FittedSteps or None
-        The steps of a Pipeline that were done once, after which these are the rows.
+        The preprocessing that was applied to the rows before.
     """
 
     dtype = np.dtype(np.float64)
     phases_may_be_cut = False
     trains_pairs = False
-    _overflow: tuple[type[Exception], ...] = ()  # what a model raises that is no longer finite
+    _overflow: tuple[type[Exception], ...] = ()  # raised by a model that is no longer finite
 
     def __init__(
         self,
@@ -76,10 +76,10 @@ class Adapter:
     ) -> None:
         self.rows = rows
         self.before = before
-        self._takes_raw_rows = before is not None  # whether fitted estimators do
+        self._takes_raw_rows = before is not None  # as fitted estimators do
         self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
-        self._like: Any = None  # some model, for ``with_numbers``
+        self._like: Any = None  # a model to copy in ``with_numbers``
         n_targets = count_targets(rows.targets)
         self._columns, self.n_outputs = lay_out(response_methods, rows.classes, n_targets)
 
@@ -107,15 +107,15 @@ class Adapter:
         self._train(part.state, cut(part.phase.rows, part.begin, part.end))
 
     def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
-        """Call ``partial_fit`` once; the steps before the last are trained on new rows only."""
+        """Call ``partial_fit`` once; transformers are trained on new rows only."""
         if state.estimator is None:
             return
         X = self._take(rows)
         y = None if self.rows.y is None else self.rows.y[rows]
         weights = None if self.rows.weights is None else self.rows.weights[rows]
-        is_told = state.is_fresh and self.rows.classes is not None
-        is_told = is_told and takes_classes(state.estimator)
-        classes = {"classes": self.rows.classes} if is_told else {}
+        needs_classes = state.is_fresh and self.rows.classes is not None
+        needs_classes = needs_classes and takes_classes(state.estimator)
+        classes = {"classes": self.rows.classes} if needs_classes else {}
         with self._naming():
             try:
                 with keeping_rows(state.estimator):
@@ -130,14 +130,14 @@ class Adapter:
         trained = last_step(state.estimator)
         variances = getattr(trained, "var_", 0.0) if isinstance(trained, GaussianNB) else 0.0
         if not np.all(np.isfinite(variances)):
-            state.estimator = None  # it raises no error and predicts the first class
+            state.estimator = None  # otherwise it predicts the first class without an error
 
     def snapshot(self, state: State) -> State:
         return State(copy.deepcopy(state.estimator), state.is_fresh)
 
     def outputs(self, state: State, start: int, stop: int, out: np.ndarray) -> None:
         for part in self.rows.in_blocks(slice(start, stop)):
-            self._say(state, part, out[part])
+            self._write_outputs(state, part, out[part])
 
     def test_then_train(self, state: State, rows: Rows, out: np.ndarray) -> None:
         done = 0
@@ -147,12 +147,12 @@ class Adapter:
             if state.is_fresh:
                 of_part[:] = np.nan  # an estimator that has seen no rows cannot predict
             else:
-                self._say(state, part, of_part)
+                self._write_outputs(state, part, of_part)
             self._train(state, part)
             done += n_rows
 
-    def _say(self, state: State, rows: Rows, out: np.ndarray) -> None:
-        """Write what a model says of rows, (len(rows), n_outputs)."""
+    def _write_outputs(self, state: State, rows: Rows, out: np.ndarray) -> None:
+        """Write a model's outputs for rows, (len(rows), n_outputs)."""
         if state.estimator is None:
             out[:] = np.nan
             return
@@ -170,19 +170,19 @@ class Adapter:
             )
 
     def _take(self, rows: Rows) -> Any:
-        """Return rows, which a step with ``copy=False`` may overwrite in a data frame."""
+        """Return rows; a copy of data frames, because ``copy=False`` may overwrite these."""
         X = take_rows(self.rows.X, rows)
         return X.copy() if hasattr(X, "iloc") else X
 
     @contextmanager
     def _naming(self) -> Generator[None]:
-        """Name the entry of the rows that an error is about."""
+        """Add the position of the offending row to errors."""
         of_steps = nullcontext() if self.before is None else self.before.naming()
         with of_steps, naming_entries(self.rows.X, self.rows.order):
             yield
 
     def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
-        """Return an estimator's response to rows, class codes in place of labels."""
+        """Return an estimator's predictions for rows, with class codes in place of labels."""
         response = getattr(estimator, METHOD_NAMES.get(method, method))(X)
         if method == "distance":
             return response.min(axis=1)
@@ -195,7 +195,7 @@ class Adapter:
         return response[:, 0] if response.shape[1] == 1 else response
 
     def without_steps(self) -> "Adapter":
-        """Return the same learner, whose fitted estimators take the rows after the steps."""
+        """Return a copy whose fitted estimators take preprocessed rows."""
         other = copy.copy(self)
         other._takes_raw_rows = False
         return other

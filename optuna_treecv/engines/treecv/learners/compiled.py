@@ -1,4 +1,4 @@
-"""Estimators that are trained by a compiled kernel, and their learners for the tree."""
+"""Estimators trained by a compiled kernel, and their learners for the tree."""
 
 from abc import ABCMeta
 from abc import abstractmethod
@@ -46,22 +46,22 @@ from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
 
-# fit and partial_fit pad this many rows at a time, which avoids a second copy of X.
+# fit and partial_fit pad this many rows at a time, to avoid a second copy of X.
 _ROWS_AT_A_TIME = 4096
 
-#: The types of rows that are trained in their own type; all others become the first one.
+#: The types of rows that are trained without conversion; all others are converted to the first.
 FLOATS = [np.float64, np.float32]
 
-#: More rows than any data can have; kernels receive it in place of larger numbers.
+#: More rows than any data can have; larger numbers are replaced by it for kernels.
 MOST_ROWS = 2**62
 
-#: What kernels are made of: rows, class codes or numbers or, for learners without targets, None,
-#: and the number of classes if they are class codes.
+#: The data of a kernel: rows; class codes, numeric targets or, without targets, None; and the
+#: number of classes, if there are class codes.
 KernelRows = tuple[np.ndarray | SparseRows, np.ndarray | None, int | None]
 
 
 class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
-    """A compiled estimator: its kernel, and how it is trained without a tree."""
+    """A compiled estimator: its kernel, and its training outside of a tree."""
 
     _state: Any  # the kernel's state, ndarray of bytes; None for an average of models
     _seed: int  # of the kernel's random numbers
@@ -71,8 +71,8 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows.
 
-        With ``lanes``, if there are ``lane_parameters``, it has a model for each of these
-        estimators, which differ in the values of these parameters alone.
+        With ``lanes``, it has one model for each of these estimators, which differ only in the
+        values of ``lane_parameters``.
         """
 
     @abstractmethod
@@ -80,7 +80,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         """Set the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
 
     def _settle(self, X: Any, seed: int | None) -> None:
-        """Fix, before the first row, what depends on all rows or on random numbers.
+        """Set, before training, the attributes that depend on all rows or on random numbers.
 
         ``seed`` is TreeCV's seed, used if ``random_state`` is None.
         """
@@ -89,22 +89,22 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         else:
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    # Inside the tree.
+    # --- The learner protocol of the tree ---
 
     def make_learner(self, rows: PreparedRows, seed: int, before: Any = None) -> "CompiledLearner":
         return CompiledLearner(self.settled(rows.X, rows.n_features, seed), rows, before)
 
     def settled(self, X: Any, n_features: int, seed: int) -> Self:
-        """Return a copy whose attributes are those that depend on all rows and the seed."""
+        """Return a copy with the attributes that depend on all rows and the seed."""
         settings = clone(self)
         settings.n_features_in_ = n_features
         settings._settle(X, seed)
         return settings
 
-    # As an estimator.
+    # --- scikit-learn's interface ---
 
     def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
-        """Train on rows as given; ``classes`` is an argument of a classifier's training."""
+        """Train on unvalidated rows; ``classes`` is that of a classifier's ``partial_fit``."""
         self.check_parameters()
         first = is_fit or not hasattr(self, "_state")
         if not first:
@@ -117,7 +117,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
                 self._settle(X, None)
                 self._trained_as = self._fixed()
             return self._train(X, y, sample_weight, is_fit)
-        except BaseException:  # all or nothing
+        except BaseException:  # restores the estimator as it was before the call
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
@@ -127,7 +127,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         """Return validated X and the targets for the kernel, in the type of the first rows."""
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-        """Return X, or X and y, as scikit-learn's ``validate_data`` does; further checks first."""
+        """Return X, or X and y, checked and passed through scikit-learn's ``validate_data``."""
         check_rows(X)
         check_columns(X)
         check_array_kind("y", y)
@@ -135,12 +135,12 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
             return validate_data(self, X, y, **options)
 
     def _fitted_rows(self, X: Any, **options: Any) -> Any:
-        """Return validated rows for a fitted model, in their own type."""
+        """Return validated rows for prediction, without conversion of float32."""
         check_is_fitted(self)
         return self._validated(X, dtype=FLOATS, reset=False, **options)
 
     def _check_unchanged(self) -> None:
-        """Refuse to continue training if a fixed parameter has changed since training began."""
+        """Raise if a fixed parameter has changed since training began."""
         if self._state is None:
             raise ValueError(
                 "partial_fit cannot continue the training of an average of models; call fit to "
@@ -187,7 +187,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
                 kernel.update(state, 0, len(part))
         assert state is not None  # there is at least one row
         self._state = state
-        # The kernel over the last rows will do, because a state does not refer to rows.
+        # Any kernel can read the model, because a state does not refer to rows.
         model = read_model(kernel, state)
         self._take_model(kernel, model, X.dtype, X.shape[1])
         self.t_ += n_epochs * n_rows
@@ -271,12 +271,12 @@ def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
 
 
 def _span(rows: Rows) -> tuple[int, int, np.ndarray | None]:
-    """Return rows as kernels take them: where they begin and end, and their order, if any."""
+    """Return rows as kernels take them: start, stop, and the order or None."""
     return (rows.start, rows.stop, None) if isinstance(rows, slice) else (0, len(rows), rows)
 
 
 class KernelTrainer:
-    """Trains states by a kernel, for one model or for several side by side.
+    """Trains states by a kernel, for one model or a batch in lanes.
 
     A state is one flat block of memory.
 
@@ -285,7 +285,7 @@ class KernelTrainer:
     kernel : Kernel
         Bound to the rows.
     rows : PreparedRows
-        Outputs have their type.
+        The rows; outputs have their type.
     """
 
     def __init__(self, kernel: Kernel, rows: PreparedRows) -> None:
@@ -308,17 +308,17 @@ class KernelTrainer:
             self._kernel.update(state, *_span(part))
 
     def survey(self, state: np.ndarray, phase: Phase | Rows) -> None:
-        """Let a state learn from a phase as a whole, before it is trained on its rows.
+        """Update the statistics of a whole phase in a state, before it is trained on its rows.
 
-        Rows that are no phase are one of their own. The new rows of a phase are surveyed as they
-        lie, so that no order changes the sums.
+        Rows without a phase count as one phase. The new rows of a phase are surveyed in stored
+        order, so that the sums do not depend on the order of training.
         """
         if self._kernel.surveys:
             rows = slice(phase.start, phase.stop) if isinstance(phase, Phase) else phase
             self._kernel.survey(state, *_span(rows))
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-        """Write the outputs of a state's models for the rows start to stop - 1 into their rows."""
+        """Write the outputs of a state's models for the rows start to stop - 1 to those rows."""
         model = aligned_bytes(self._kernel.model_bytes)
         for part in self.rows.in_blocks(slice(start, stop)):
             self._kernel.test(state, model, *_span(part)[:2], out.view(np.uint8))
@@ -332,9 +332,9 @@ class KernelTrainer:
         for part in self.rows.in_blocks(rows):
             begin, end, _ = _span(part)
             n = end - begin
-            said = np.empty((n_models * n, self.n_outputs), self.dtype)
-            self._kernel.test_then_train(state, begin, end, None, said.view(np.uint8))
-            by_model[:, done : done + n] = said.reshape(n_models, n, -1)
+            outputs = np.empty((n_models * n, self.n_outputs), self.dtype)
+            self._kernel.test_then_train(state, begin, end, None, outputs.view(np.uint8))
+            by_model[:, done : done + n] = outputs.reshape(n_models, n, -1)
             done += n
 
     def update_part(self, part: Part) -> None:
@@ -381,9 +381,9 @@ class KernelTrainer:
         Returns
         -------
         n_updates : int
-            The row updates done.
+            The number of row updates.
         total : ndarray of shape (n_numbers,), float64
-            The numbers of a model, added up along the tree.
+            The sum of the models' parameters along the tree.
         """
         n_levels = (node.n_folds - 1).bit_length() + 1
         sums = np.zeros((n_levels, self._kernel.model_bytes // self._kernel.itemsize))
@@ -400,7 +400,7 @@ class KernelTrainer:
         least_folds: int = 1,
         sums: np.ndarray | None = None,
     ) -> int:
-        """Test the folds of a node, whose model the state holds; return the row updates done.
+        """Test the folds of a node, given its state; return the number of row updates.
 
         Parameters
         ----------
@@ -438,12 +438,12 @@ class CompiledLearner(KernelTrainer):
     estimator : KernelEstimator
     rows : PreparedRows
     before : FittedSteps or None
-        The steps of a Pipeline before the estimator, after which these are the rows.
+        The preprocessing of a Pipeline, which was applied to the rows.
 
     Attributes
     ----------
     row_bytes : float
-        The bytes that training reads per row.
+        The number of bytes that training reads per row.
     """
 
     def __init__(self, estimator: KernelEstimator, rows: PreparedRows, before: Any = None) -> None:
@@ -457,7 +457,7 @@ class CompiledLearner(KernelTrainer):
         kernel = kernel_behind(before, kernel, rows)
         super().__init__(kernel, rows)
         self.before = before
-        # A kernel around running steps surveys each phase as a whole.
+        # A kernel with transformers fitted per fold surveys each phase as a whole.
         self.phases_may_be_cut = not kernel.surveys
         self.settings = estimator
         self.kind = type(estimator)
@@ -467,15 +467,15 @@ class CompiledLearner(KernelTrainer):
         self.breakpoints = estimator.breakpoints()
         n_bytes: float = X.shape[1] * X.dtype.itemsize
         if isinstance(X, SparseRows):
-            # Each number has that of its column beside it, in 4 bytes.
+            # Each value is stored with its column number, in 4 bytes.
             n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
         # 1, because rows without numbers must not take 0 bytes.
         self.row_bytes: float = 1 + n_bytes * self.n_outputs
-        # Whether the estimator predicts nothing that does not follow from outputs.
-        self.can_answer = hasattr(self.kind, "_outputs")
+        # Whether all predictions of the estimator can be computed from outputs.
+        self.has_outputs = hasattr(self.kind, "_outputs")
 
     def settings_at(self, n_seen: int) -> dict[str, Any]:
-        """Return the values of the parameters that have influenced a state of ``n_seen`` rows."""
+        """Return the values of the parameters that influence a state of ``n_seen`` rows."""
         names = self.settings.bound(n_seen)
         settings = {name: getattr(self.settings, name) for name in names}
         if "random_state" in settings:
@@ -488,9 +488,9 @@ class CompiledLearner(KernelTrainer):
         if self._kernel.tests_rows:
             super().test_then_train(state, rows, out)
             return
-        # The kernel tests ranges of rows only, so it tests those between the block's rows too.
+        # The kernel only tests ranges of rows, so it also tests rows between those of the block.
         numbers = np.r_[rows]
-        of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)  # most is untouched
+        of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)  # mostly unused
         self.outputs(state, int(numbers.min()), int(numbers.max()) + 1, of_all)
         out[:] = of_all[rows]
         self.update(state, rows)
@@ -510,7 +510,7 @@ class CompiledLearner(KernelTrainer):
         return self._fitted(model, self.snapshot(state), self._kernel.n_seen(state))
 
     def _fitted(self, model: np.ndarray, state: np.ndarray | None, n_seen: int) -> Any:
-        """Return an estimator with a model, in bytes, and its state; behind its steps if any."""
+        """Return an estimator with a model (bytes) and its state, in its Pipeline if any."""
         fitted = clone(self.settings)
         parameters = fitted.get_params()
         for name, value in vars(self.settings).items():  # the attributes that _settle has set
@@ -519,13 +519,13 @@ class CompiledLearner(KernelTrainer):
         fitted._trained_as = fitted._fixed()
         if self.rows.classes is not None:
             fitted.classes_ = self.rows.classes
-        # Behind steps, a state may hold more than the estimator's own, which comes first.
+        # With preprocessing, a state may have more than the estimator's state, which comes first.
         fitted._state = None if state is None else state[: self._estimator_kernel.state_bytes]
         fitted.t_ = n_seen
         fitted._take_model(self._estimator_kernel, model, self.dtype, self.rows.n_features)
         if self.before is None:
             return fitted
-        if self.rows.feature_names is not None:  # the steps make data frames
+        if self.rows.feature_names is not None:  # transformers return data frames
             fitted.feature_names_in_ = self.rows.feature_names
         if not isinstance(self._kernel, Scaled):
             return self.before.fitted(fitted)
@@ -549,7 +549,7 @@ class CompiledLearner(KernelTrainer):
 
 
 def kernel_behind(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows) -> Kernel:
-    """Return a kernel over rows that sees them scaled, if a step before it runs."""
+    """Return a kernel that reads scaled rows, if a transformer is fitted per fold."""
     if before is None or not before.has_running:
         return kernel
     flags, rows = (before.acts[0], before.acts[1]), rows.here
@@ -560,13 +560,13 @@ def kernel_behind(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows
     return Scaled(kernel, *flags, rows.blocks, np.flatnonzero(before.is_beside))
 
 
-# The most bytes that a state of several lanes may have. A walk uses several states at a time, and
-# a third-level cache holds 32 MB.
+# The maximal bytes of a state with several lanes. A walk uses several states at a time, and a
+# third-level cache holds 32 MB.
 _MOST_STATE_BYTES = 2**24
 
 
 class Lanes(KernelTrainer):
-    """Learners trained side by side; the results are bit for bit those of training them alone.
+    """A batch of learners in lanes; results are bit for bit those of training each alone.
 
     The learners are of one class and differ only in its ``lane_parameters``. Outputs hold all rows
     for the first learner, then all rows for the second: (n_learners * out_rows, n_outputs).
@@ -575,12 +575,12 @@ class Lanes(KernelTrainer):
     ----------
     learners : list of CompiledLearner
     free_bytes : int, default=0
-        After the outputs of each learner, at least so many bytes are left free.
+        The least number of free bytes after the outputs of each learner.
 
     Attributes
     ----------
     out_rows : int
-        The rows of outputs for each learner: all rows, and those that are left free.
+        The number of output rows per learner: all rows, and the free ones.
     """
 
     def __init__(self, learners: list[CompiledLearner], free_bytes: int = 0) -> None:
@@ -596,13 +596,13 @@ class Lanes(KernelTrainer):
         super().__init__(kernel_behind(learners[0].before, kernel, rows), rows)
 
     def only(self, numbers: list[int]) -> "Lanes":
-        """Return some of the learners."""
+        """Return ``Lanes`` of some of the learners."""
         return Lanes([self.learners[number] for number in numbers], self._free_bytes)
 
     def take(self, lanes: "Lanes", state: np.ndarray, numbers: list[int]) -> np.ndarray:
-        """Return the state of these learners, which are some of ``lanes``, from a state of all.
+        """Return the state of these learners, taken from a state of ``lanes``.
 
-        ``numbers`` say which they are among ``lanes``.
+        ``numbers`` are the positions of these learners in ``lanes``.
         """
         taken = self.start()
         chosen = np.array(numbers, np.int64)
@@ -613,9 +613,9 @@ class Lanes(KernelTrainer):
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:
-        """Return the largest useful number of such learners on lanes.
+        """Return the maximal useful number of such learners in lanes.
 
-        0 means that a single learner is too large.
+        It is 0 if a single learner is too large.
         """
         bytes_per_lane = learner.state_bytes // learner.n_outputs
         n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MOST_STATE_BYTES // bytes_per_lane)
@@ -623,17 +623,17 @@ class Lanes(KernelTrainer):
 
     @staticmethod
     def least(learner: CompiledLearner) -> int:
-        """Return the smallest number of such learners for which lanes are faster.
+        """Return the minimal number of such learners for which lanes are faster.
 
-        Lanes fill whole vectors, so a few learners alone use only a part of each.
+        Lanes fill whole vectors, so a few learners would use only a part of each.
         """
         return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)
 
 
 def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:
-    """Return a digest of the parameters that have acted on a state of ``n_seen`` rows.
+    """Return a digest of the parameters that influence a state of ``n_seen`` rows.
 
-    Parameters named in ``but`` are left out.
+    Parameters named in ``but`` are excluded.
     """
-    acted = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
-    return digest(encode((learner.kind, *sorted(acted), *(acted[name] for name in sorted(acted)))))
+    bound = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
+    return digest(encode((learner.kind, *sorted(bound), *(bound[name] for name in sorted(bound)))))

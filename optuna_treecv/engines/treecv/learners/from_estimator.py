@@ -1,4 +1,4 @@
-"""Turns estimators into learners, which the tree trains.
+"""Makes learners, which the tree trains, of estimators.
 
 An estimator of this package has a compiled kernel; all others are trained through an adapter.
 """
@@ -18,9 +18,9 @@ from optuna_treecv.rows.data import PreparedRows
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:
-    """Set the seeds of a fitted estimator as they were given, where those were unset.
+    """Reset the seeds of a fitted estimator that were None in the original estimator.
 
-    What was learned stays as it is.
+    Its fitted attributes do not change.
     """
     if isinstance(estimator, CompiledEstimator):
         return  # it keeps its parameters
@@ -35,7 +35,7 @@ def forget_seeds(fitted: Any, estimator: Any) -> None:
 def make_learner(
     estimator: Any, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
 ) -> Learner:
-    """Return a learner: an estimator's settings bound to prepared rows.
+    """Return a learner: an estimator's parameters bound to prepared rows.
 
     Parameters
     ----------
@@ -44,8 +44,9 @@ def make_learner(
     rows : PreparedRows
         In the layout of ``layout_for``.
     response_methods : tuple of str
-        The responses that the scoring needs: "predict", "decision_function", "predict_proba" or
-        "distance" (to the nearest centre). None if the scoring calls the estimator itself.
+        The response methods that the scoring needs: "predict", "decision_function",
+        "predict_proba" or "distance" (to the nearest centre). () if the scoring calls the fitted
+        estimator.
     seed : int
         Replaces each ``random_state=None`` in the estimator.
     """
@@ -65,7 +66,7 @@ def learner_behind(
     response_methods: tuple[str, ...],
     seed: int,
 ) -> Learner:
-    """Return the learner of a Pipeline with fitted steps, bound to rows after them."""
+    """Return the learner of a Pipeline, bound to rows after its preprocessing."""
     name, last = pipeline.steps[-1]
     if steps.is_compiled:
         return last.make_learner(rows, seed, steps)

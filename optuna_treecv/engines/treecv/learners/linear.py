@@ -188,7 +188,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         return tags
 
     def _fixed(self) -> dict[str, Any]:
-        # Balanced classes are counted in states. A dict may change, and weights the rows to come.
+        # States count balanced classes. A dict may change; it then weights only further rows.
         return {**super()._fixed(), "class_weight": self.is_balanced}
 
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
@@ -200,12 +200,12 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         return X, as_codes(y, self.classes_)
 
     def _check_classes(self, y: np.ndarray, classes: Any) -> None:
-        """Take the classes in the first call of ``partial_fit``, and refuse other labels."""
+        """Set the classes in the first call of ``partial_fit``, and raise for other labels."""
         with naming("classes"):
             _check_partial_fit_first_call(self, classes)
         known = self.classes_.tolist()
         if self.classes_.dtype.kind in "mM" and np.any(np.isnat(self.classes_)):
-            raise ValueError("classes must not hold NaT, which is no label.")
+            raise ValueError("classes must not hold NaT, which is not a label.")
         if len(known) < 2:
             raise ValueError(f"classes must hold at least 2 classes, got {known}.")
         try:
@@ -220,19 +220,19 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
-        one = outputs.shape[1] == 1
+        is_binary = outputs.shape[1] == 1
         if method == "predict":
-            if one:  # a view, and no copy of codes that are wider
+            if is_binary:  # a view, not a copy with wider codes
                 return (outputs[:, 0] > 0).view(np.int8)
             return outputs.argmax(axis=1).astype(np.int32)
         if method == "predict_proba":
             with np.errstate(over="ignore"):
                 p = 1 / (1 + np.exp(-outputs.astype(np.float64)))
-            if one:
+            if is_binary:
                 return np.hstack([1 - p, p])
             total = p.sum(axis=1, keepdims=True)
             return np.where(total > 0, p / np.where(total > 0, total, 1), 1 / p.shape[1])
-        return outputs[:, 0] if one else outputs
+        return outputs[:, 0] if is_binary else outputs
 
 
 class LogisticMixin:

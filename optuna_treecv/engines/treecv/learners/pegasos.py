@@ -111,5 +111,5 @@ class PegasosClassifier(LinearClassifier):
 
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Pegasos:
         """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
-        alphas = [one.alpha for one in lanes or [self]]
+        alphas = [e.alpha for e in lanes or [self]]
         return Pegasos(*rows, alphas, self.average, self.project, lanes is not None)

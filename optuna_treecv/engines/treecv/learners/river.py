@@ -13,10 +13,10 @@ from optuna_treecv.rows.data import PreparedRows
 
 
 class RiverLearner(Adapter):
-    """A River model bound to prepared rows, which keep their given form.
+    """A River model bound to prepared rows, which keep their original form.
 
-    The parameters are those of ``Adapter``. A training phase calls ``learn_one`` for row after
-    row, or ``learn_many`` once if that gives the same model.
+    The parameters are those of ``Adapter``. A training phase calls ``learn_one`` for each row, or
+    ``learn_many`` once if that gives the same model.
     """
 
     phases_may_be_cut = True
@@ -38,7 +38,7 @@ class RiverLearner(Adapter):
             if not set(rows.classes.tolist()) <= {False, True}:
                 raise ValueError(
                     f"y must hold False and True, or 0 and 1, for River's {model!s}, got "
-                    f"{rows.classes.tolist()}; multiclass.OneVsRestClassifier takes any labels."
+                    f"{rows.classes.tolist()}; use multiclass.OneVsRestClassifier instead."
                 )
         super().__init__(estimator, rows, response_methods, seed)
 

@@ -21,7 +21,7 @@ from optuna_treecv.estimators.base import COUNT
 
 
 class AveragedSGD(LinearEstimator):
-    """The shared part of the classifier and the regressor."""
+    """The base of the classifier and the regressor."""
 
     _fixed_parameters: tuple[str, ...] = ("average", "batch_size")
     _parameter_constraints = {
@@ -42,7 +42,7 @@ class AveragedSGD(LinearEstimator):
     radius: float
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """Return the parameters that have influenced a state of ``n_seen`` rows.
+        """Return the parameters that influence a state of ``n_seen`` rows.
 
         ``average_start`` has no influence on the first ``average_start`` rows.
         """
@@ -55,9 +55,9 @@ class AveragedSGD(LinearEstimator):
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators trained side by side may differ.
+        """The parameters in which estimators in lanes may differ.
 
-        With mini-batches, estimators are not trained side by side.
+        There are none with mini-batches, which are not trained in lanes.
         """
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
 
@@ -67,7 +67,7 @@ class AveragedSGD(LinearEstimator):
         power_t = 0.0 if self.learning_rate == "constant" else self.power_t
         epsilon, is_linear = getattr(self, "epsilon", 0.0), self.average == "linear"
         start, size = min(self.average_start, MOST_ROWS), min(self.batch_size, MOST_ROWS)
-        values = [(one.alpha, one._eta, one.radius) for one in lanes or [self]]
+        values = [(e.alpha, e._eta, e.radius) for e in lanes or [self]]
         settings = power_t, bool(self.average), start, values, is_linear, size
         return SGD(X, y, n_classes, self.loss, epsilon, *settings, lanes is not None)
 
@@ -399,7 +399,7 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
     _fixed_parameters = ("average",)
     _parameter_constraints = {**AveragedSGD._parameter_constraints, "average": ["boolean"]}
     lane_parameters = ("step_size", "radius")
-    # What this special case leaves out.
+    # The values of parameters that this special case does not have.
     loss, alpha = "squared_error", 0.0
     learning_rate, average_start, batch_size = "constant", 0, 1
 

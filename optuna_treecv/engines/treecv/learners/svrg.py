@@ -29,7 +29,7 @@ _GROWTH, _POWER = 3, 2
 
 
 class StreamingSVRG(LinearEstimator):
-    """The shared part of the classifier and the regressor."""
+    """The base of the classifier and the regressor."""
 
     draws = True
     _parameter_constraints = {
@@ -52,7 +52,7 @@ class StreamingSVRG(LinearEstimator):
     loss: str
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """Return the parameters that have influenced a state of ``n_seen`` rows.
+        """Return the parameters that influence a state of ``n_seen`` rows.
 
         Until the first batch is complete, the state is a sum of gradients at 0, which only the
         automatic step weights. The growth of batches has no influence before the second batch.
@@ -70,7 +70,7 @@ class StreamingSVRG(LinearEstimator):
     def breakpoints(self) -> tuple[int, ...]:
         """Return the end of the first batch and that of the first inner phase.
 
-        The latter is left out until its length is drawn.
+        The latter is missing until its length is drawn.
         """
         if self.settings == "theory":
             return ()
@@ -83,7 +83,7 @@ class StreamingSVRG(LinearEstimator):
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators trained side by side may differ.
+        """The parameters in which estimators in lanes may differ.
 
         The others determine the stages, which must be the same.
         """
@@ -92,7 +92,7 @@ class StreamingSVRG(LinearEstimator):
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Kernel:
         """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
         X, y, n_classes = rows
-        values = [(one.alpha, one._eta) for one in lanes or [self]]
+        values = [(e.alpha, e._eta) for e in lanes or [self]]
         epsilon, settings = getattr(self, "epsilon", 0.0), (*self._stages(), self._seed, values)
         return Kernel(X, y, n_classes, self.loss, epsilon, *settings, lanes is not None)
 
@@ -147,7 +147,7 @@ class StreamingSVRG(LinearEstimator):
             warnings.warn(
                 f"settings='theory' needs {first:.3g} rows in the first batch and up to "
                 f"{steps:.3g} inner steps at condition number {kappa:.3g}; the {X.shape[0]} rows "
-                "do not suffice for one stage. settings='given' is the practical choice.",
+                "do not suffice for one stage. Use settings='given' instead.",
                 stacklevel=4,
             )
         most = 2**31  # X has fewer rows than this

@@ -1,6 +1,6 @@
-"""Decision trees on bins, those of all folds grown together.
+"""Decision trees on binned features, grown for all folds jointly.
 
-``forest`` goes over the nodes (``forest_nodes``), fills their tables (``forest_tables``), searches
+``forest`` visits the nodes (``forest_nodes``), fills their tables (``forest_tables``), searches
 them for splits (``forest_search``, with ``split_search`` for one tree) and writes ``records``.
-``pruning`` answers narrower limits from the records.
+``pruning`` applies stricter limits to the records.
 """

@@ -1,10 +1,10 @@
-"""The trees of all folds, and that of all rows, grown together (Blockeel & Struyf 2001).
+"""The trees of all folds, and that of all rows, grown jointly (Blockeel & Struyf 2001).
 
 Rows lie in the order of their folds, and every partition of a node is stable. So the rows of each fold are
 neighbours in every node, and one table of all rows of a node with one table per fold gives the training rows of each
 tree as a difference (``split_search.pxd``). Trees that choose the same split stay together, and where they choose
-different ones the node branches. Test rows travel with the training rows of the others, so each row arrives at the
-leaf of its own fold's tree.
+different ones the node branches. Test rows travel with the training rows of the others, so each row arrives at a
+leaf of the tree of its fold.
 
 This file makes the nodes one after the other. The smaller child is grown first, so that at most log2(n) nodes per
 branching wait with tables. Its parts:
@@ -128,7 +128,7 @@ cdef void note_split(Forest *forest, Node *node, Py_ssize_t member, double decre
 
 
 cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexcept nogil:
-    """Note where the test rows of a tree end."""
+    """Record the leaf of the test rows of a tree."""
     cdef int32_t fold = forest.own[tree]
     cdef Py_ssize_t i, part
     if fold < 0:
@@ -141,7 +141,7 @@ cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexc
 cdef void end_closed(
     Forest *forest, const Node *node, const Branch *branch, const Node *left, const Node *right
 ) noexcept nogil:
-    """Note where the test rows of those trees of a branch end that have a leaf as a child."""
+    """Record the leaf of the test rows for the trees of a branch with a leaf as a child."""
     cdef Py_ssize_t i, j, part, n_left = 0, n_right = 0
     cdef int32_t member, tree, n_bins, row
     cdef bint ends_left, ends_right
@@ -222,7 +222,7 @@ cdef void push_branches(Forest *forest, Node *node, uint8_t *waits) noexcept nog
 
 
 cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
-    """Find the splits of all trees of a node, and put its branches on the stack. A node without any is dropped."""
+    """Find the splits of all trees of a node, and push its branches on the stack. A node without splits is dropped."""
     cdef Py_ssize_t member
     cdef double decrease
     cdef uint8_t *is_split = <uint8_t *> allocate(forest, node.n_trees)
@@ -247,7 +247,7 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
 
 
 cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *sums) noexcept nogil:
-    """Return whether a node of a tree has a chance to be split."""
+    """Return whether a node of a tree may be split."""
     cdef int64_t n = rows_in(&forest.search, sums)
     if depth >= forest.max_depth or n < forest.min_split[tree] or n < 2 * forest.min_leaf[tree]:
         return False
@@ -479,7 +479,7 @@ def grow(
     uint64_t seed,                              # of ties between features
     int32_t [::1] leaf,                         # OUT, (n_rows,), the record where a row of a fold ends
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
-    """Grow the trees of all folds together.
+    """Grow the trees of all folds jointly.
 
     Returns
     -------

@@ -37,7 +37,7 @@ cdef struct Node:
     int64_t *lefts              # (n_trees, size), of those that go left
     Split *splits               # (n_trees,)
     bint is_single              # one tree is left, and the only part is its own fold:
-    Py_ssize_t n_parts          # folds whose rows are told apart
+    Py_ssize_t n_parts          # folds whose rows are distinguished
     int32_t *bounds             # (n_parts + 1,), where the rows of each begin
     void *tables                # (1 + held tables, n_slots, size) entries; NULL where the node is small
     int32_t *held               # (n_trees,), the number of the tree's held table; 0: the total leaves its fold out
@@ -122,7 +122,7 @@ cdef inline Rows *make_rows(Forest *forest, Py_ssize_t n_rows) noexcept nogil:
 
 
 cdef inline Node *make_node(Forest *forest, Py_ssize_t n_trees) noexcept nogil:
-    """Return a node with room for so many trees; its arrays follow it in one block of memory."""
+    """Return a node with room for ``n_trees`` trees; its arrays follow it in one block of memory."""
     cdef Py_ssize_t size = forest.search.size
     cdef Py_ssize_t n_bytes = sizeof(Node) + n_trees * (2 * size * 8 + sizeof(Split) + 3 * 4)
     cdef char *at = <char *> allocate(forest, n_bytes + (forest.n_folds + 1) * 4)

@@ -71,8 +71,8 @@ cdef inline void search_feature(
     const Count *total,
     const Count *held,
 ) noexcept nogil:
-    """Improve the best split of a tree by those of one feature, with code of their own for the commonest kinds of
-    sums of an ordered one.
+    """Improve the best split of a tree by those of one feature, with specialised code for the commonest kinds of
+    sums of an ordered feature.
     """
     cdef Search *search = &forest.search
     cdef Search own
@@ -240,7 +240,7 @@ cdef inline void read_few(
     const int64_t *targets,     # (n_rows,), or NULL
     const int64_t *weights,     # (n_rows,), or NULL
 ) noexcept nogil:
-    """Read what is summed of rows, and number their classes anew, in their order."""
+    """Read the summands of rows, and renumber their classes, in order."""
     cdef Py_ssize_t first = search.weighted
     cdef Py_ssize_t n_sums = first + (2 if classes == NULL else 0)
     cdef Py_ssize_t i, j, k
@@ -354,7 +354,7 @@ cdef inline void search_few(
     const uint8_t *bins,        # (n_rows,)
     int32_t n_bins,             # the bin of missing values is behind them
 ) noexcept nogil:
-    """Try all thresholds of an ordered feature, with code of their own for the commonest kinds of sums."""
+    """Try all thresholds of an ordered feature, with specialised code for the commonest kinds of sums."""
     if search.weighted or search.entropy or search.n_classes > 2:
         scan_few(search, few, feature, bins, n_bins)
     elif search.n_classes == 2:

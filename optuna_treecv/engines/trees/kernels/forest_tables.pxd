@@ -29,7 +29,7 @@ cdef inline Py_ssize_t number_tables(const Forest *forest, Node *node) noexcept 
 
 
 cdef inline void gather(Forest *forest, const Node *node) noexcept nogil:
-    """Copy what is summed of the rows of a node, which is read once per feature."""
+    """Copy the summands of the rows of a node, which are read once per feature."""
     cdef Py_ssize_t i
     cdef const int32_t *rows = node.rows.of
     if forest.classes != NULL:

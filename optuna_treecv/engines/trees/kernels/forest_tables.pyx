@@ -1,4 +1,4 @@
-"""How the tables of a node are filled from its rows, or follow from those of its parent."""
+"""Fills the tables of a node from its rows, or by subtraction from those of its parent."""
 
 from cpython.mem cimport PyMem_RawFree
 from libc.string cimport memcpy
@@ -11,7 +11,7 @@ from optuna_treecv.engines.trees.kernels.split_search cimport SMALL
 
 
 cdef void assign_parts(const Forest *forest, const Node *node, const Node *of_rows, int32_t *held_of) noexcept nogil:
-    """Write which parts of the rows of a node the tables for some trees hold."""
+    """Write, for each part of the rows of a node, the table that has it for some trees."""
     cdef Py_ssize_t i
     cdef int32_t fold
     for i in range(of_rows.n_parts):

@@ -1,11 +1,12 @@
-"""Trees under other limits than those they were grown with: where rows end, without the rows.
+"""Trees under stricter limits than those they were grown with: their leaves, without reading rows.
 
-Every record knows its depth, its rows and its decrease of impurity, so a grown forest answers any smaller max_depth
-and any larger min_samples_split, min_impurity_decrease and ccp_alpha. Records lie tree after tree, left subtrees
-before right ones, so what is below a record are the next ``size - 1`` records, which are skipped where a tree ends.
+Every record has its depth, its number of rows and its decrease of impurity, so a grown forest contains the trees for
+any smaller max_depth and any larger min_samples_split, min_impurity_decrease and ccp_alpha. Records are in the order
+of trees, left subtrees before right ones, so the next ``size - 1`` records are those below a record; they are skipped
+if the record becomes a leaf.
 
 The tree of least cost under a penalty alpha per leaf (Breiman et al. 1984) follows from the leaves up. With d(t) the
-decrease at t, the gain of what is below t over a leaf is
+decrease at t, the gain of the subtree at t over a leaf is
     g(t) = d(t) + max(0, g(left)) + max(0, g(right)) - alpha,
 and t becomes a leaf where g(t) <= 0.
 """
@@ -140,7 +141,7 @@ def prune(
     int32_t [::1] reached,              # OUT, (n_records,), the records that are left, ascending
     uint8_t [::1] is_end,               # OUT, (n_records,), whether each of them is a leaf
 ) -> int:
-    """Return how many records the trees have that are grown and pruned with these limits."""
+    """Write the nodes of the trees under these limits; return their number."""
     cdef Py_ssize_t n = count(records)
     cdef Py_ssize_t n_reached
     cdef double [::1] gains = np.empty(n if alpha > 0 else 0)

@@ -35,7 +35,7 @@ cdef enum:
     MOST_BINS = 256             # of a feature, with the one of missing values
     MOST_COUNTED = 32767        # rows that an int16 counts; their square is an int32
     COUNTED_CLASSES = 128       # a multiple of 8
-    SMALL = 256                 # nodes of at most so many rows have no tables
+    SMALL = 256                 # nodes of at most this many rows have no tables
 
 
 # A split: which bins go left.
@@ -92,7 +92,7 @@ cdef inline double mass_in(const Search *search, const int64_t *sums) noexcept n
 
 
 cdef inline bint is_pure(const Search *search, const int64_t *sums) noexcept nogil:
-    """Return whether all rows are of one class; of numbers this is not seen from sums."""
+    """Return whether all rows are of one class; for numbers, sums do not show this."""
     cdef Py_ssize_t c, n = 0
     if search.n_classes == 0:
         return False
@@ -410,7 +410,7 @@ cdef inline void search_categories(
     Search *search,
     int32_t feature,
     int32_t n_bins,
-    const uint8_t *bins,        # codes that may have rows, ascending; missing values are a category of their own
+    const uint8_t *bins,        # codes that may have rows, ascending; missing values are a separate category
     Py_ssize_t n_given,
     const Count *total,
     const Count *held,
