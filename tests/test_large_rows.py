@@ -680,9 +680,9 @@ def test_wrong_folders(tmp_path):
     [
         (DecisionTreeClassifier(), {}, "fit gets all rows"),
         (KNeighborsClassifier(), {}, "neighbours are searched among all rows"),
-        (PEGASOS, {"order": "random"}, "order='random' trains"),
+        (PEGASOS, {"order": "random"}, "order='random' reads the rows"),
         (PEGASOS, {"n_epochs": 2}, "several epochs read"),
-        (PEGASOS, {"method": "standard"}, "each of its trainings"),
+        (PEGASOS, {"method": "standard"}, "each training reads all"),
         (make_pipeline(PolynomialFeatures(), PEGASOS), {}, "its preprocessing transforms all"),
     ],
     ids=said,

@@ -511,7 +511,7 @@ def test_splits_that_are_no_partition_are_fitted():
     X, y = rows_for(tree)
     result = tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4))
     assert result.method == "fit" and "partition" in result.why
-    with pytest.raises(ValueError, match="method='forest' must have .*partition"):
+    with pytest.raises(ValueError, match="method='forest' needs .*partition"):
         tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4), method="forest")
     assert tree_cross_validate(tree, X, y, cv=0.2).method == "forest"
     assert tree_cross_validate(tree, X, y, method="holdout").method == "holdout"
@@ -548,7 +548,7 @@ def test_a_scorer_that_may_look_at_the_model_needs_fits():
     result = tree_cross_validate(tree, X, y, scoring=depth, cv=3)
     assert (result.method, result.mean) == ("fit", -3)
     for method in ("forest", "standard"):
-        with pytest.raises(ValueError, match=f"method='{method}' must have .* more than pred"):
+        with pytest.raises(ValueError, match=f"method='{method}' needs .* more than pred"):
             tree_cross_validate(tree, X, y, scoring=depth, cv=3, method=method)
 
 
@@ -604,7 +604,7 @@ def test_rows_that_are_wrong(spoil, message, evaluate):
 def test_numbers_that_are_very_large_or_small():
     X, y = rows_for(TREES["numbers"])
     with pytest.raises(
-        ValueError, match="y must hold numbers of at most 1e.150 in size .* -2e.300"
+        ValueError, match="y must hold numbers of at most 1e.150 in absolute value, .* -2e.300"
     ):
         HistTreeRegressor().fit(X, np.where(np.arange(len(y)) == 5, -2e300, y))
     huge = HistTreeRegressor(min_samples_split=2**80, max_depth=2**80, random_state=0)

@@ -75,7 +75,7 @@ def _why_not(request: Request) -> str:
         return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
     if not isinstance(cut, Folds):
         why = cut.why_no_tree or "the training sets of its folds grow"
-        return f"the folds must be a partition of the rows: {why}"
+        return f"the folds are not a partition of the rows: {why}"
     if cut.n_tested == cut.n_folds:
         if request.settings.method == "auto":
             raise ValueError(
