@@ -108,9 +108,9 @@ BREAKAGES = [
         "test_distributed::test_surveys_in_any_order",
     ),
     Breakage(
-        "rows elsewhere: a fold in several blocks is scored by what is said of one row",
-        "np.concatenate(said, axis=1)",
-        "np.concatenate([some[:, -1:].repeat(some.shape[1], 1) for some in said], axis=1)",
+        "rows elsewhere: a fold in several blocks is scored by the outputs for one row",
+        "np.concatenate(outputs, axis=1)",
+        "np.concatenate([a[:, -1:].repeat(a.shape[1], 1) for a in outputs], axis=1)",
         "test_distributed::test_any_order_of_calls_gives_the_same_bits",
     ),
     Breakage(
@@ -135,8 +135,8 @@ BREAKAGES = [
     ),
     Breakage(
         "sweep: a model is not trained on the last row of a piece",
-        "Part(one.state, phase, one.start - phase.start, end - phase.start)",
-        "Part(one.state, phase, one.start - phase.start, end - phase.start - 1)",
+        "Part(model.state, phase, start - phase.start, end - phase.start)",
+        "Part(model.state, phase, start - phase.start, end - phase.start - 1)",
         "test_sweeps::test_every_model_sees_its_rows_in_the_same_order",
     ),
     Breakage(
@@ -848,7 +848,7 @@ BREAKAGES = [
     ),
     Breakage(
         "sharing: a first pass goes on with the model before it",
-        "snapshot(self._state(before) if found is None else found[-size:])",
+        "snapshot(self._state(before) if cached is None else cached[-size:])",
         "snapshot(self._state(before))",
         "test_early",
     ),
