@@ -250,8 +250,8 @@ class TrainedPlan(Plan):
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(candidate)} predicts no class before it is trained on one, or a "
-                    "label that is not a class of y."
+                    f"{name_of(candidate)} predicts no class, because it has not seen any yet, or "
+                    "a label that is not a class of y."
                 )
         return in_given_order(prepared, rows.order, labels)
 
