@@ -246,7 +246,7 @@ class Source:
     ----------
     n_columns : int
     n_numbers : int
-        The number of numbers in the moments.
+        The size of the flat array of moments.
     make : callable or None
         (rows) -> a family with this source, bound to rows.
     """
@@ -503,7 +503,7 @@ def moments_of_folds(
 
 
 def _leave_one_part_out(parts: list[Moments], outside: list[Moments]) -> Iterator[TrainAndTest]:
-    """Yield the moments of all other parts and ``outside``, and those of the part itself."""
+    """Yield the moments of ``outside`` and all parts but one, and those of that part."""
     after: list[Moments] = []  # of the last one, the last two, ...
     for part in parts[:0:-1]:
         after.append(merge(part, after[-1]) if after else part)

@@ -1,1 +1,1 @@
-"""What plans of several engines have in common."""
+"""Parts of plans that several engines share."""

@@ -64,7 +64,7 @@ class Facts:
         The rows of the rarest class in any training set; ``n_trained`` without classes.
     n_folds : int
         The models of a repeat; 0 if unknown.
-    is_asked : bool
+    is_requested : bool
         Whether the engine is that of ``method``, or no other engine can take the rows.
     is_searched : bool
         Whether several values of a parameter of the family are evaluated.
@@ -80,7 +80,7 @@ class Facts:
     n_trained: int = 2
     n_of_class: int = 2
     n_folds: int = 0
-    is_asked: bool = False
+    is_requested: bool = False
     n_outputs: int = 1
     is_searched: bool = False
     has_scaler: bool = False
@@ -265,7 +265,7 @@ class Parts(NamedTuple):
         steps = self.steps[0]
         *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
         tables = [one for one in steps.get_params().values() if type(one) is ColumnTransformer]
-        facts = Facts(is_sparse=True, is_asked=True)
+        facts = Facts(is_sparse=True, is_requested=True)
         return any(one is not last for one in tables) or bool(
             self.family.why_not(self.last, facts)
         )

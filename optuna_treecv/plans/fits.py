@@ -33,7 +33,7 @@ def cost_of_trainings(request: Request, kind: str) -> str:
     """Return a sentence: the number of fits or trainings (``kind``), and of their rows."""
     n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
     n_rows = request.cross_validation.n_updates_standard
-    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in all."
+    return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in total."
 
 
 def targets_of(request: Request) -> np.ndarray:
@@ -44,7 +44,7 @@ def targets_of(request: Request) -> np.ndarray:
 
 
 def along_tree(cut: Cut, chunk: int) -> np.ndarray:
-    """Return the positions of a fold's test rows, in the order of the tree, in that of fits."""
+    """Return the position in the fits of each test row of a fold, in the order of the tree."""
     rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
     order = np.empty(len(rows), np.intp)
     order[rows.argsort()] = fitted.argsort()
@@ -86,7 +86,7 @@ def fold_task_of(
 
 @contextmanager
 def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
-    """Name the object in errors of this block because an object cannot be pickled."""
+    """Name the object that cannot be pickled in errors of this block."""
     try:
         yield
     except (PicklingError, TypeError, AttributeError) as error:

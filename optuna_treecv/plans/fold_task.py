@@ -203,7 +203,7 @@ class FoldTask:
                 if results:  # the model is fitted
                     began, n_trained = perf_counter(), 0
                     X, y = self._part(self.estimator, split.test.astype(np.intp), train)
-                scores = _writable_if_asked(partial(self._scored, fitted, train, split.test), X, y)
+                scores = _call_writable(partial(self._scored, fitted, train, split.test), X, y)
                 results.append(FoldResult(*scores, n_trained, perf_counter() - began))
         except Exception as error:  # noqa: BLE001  # fits may raise anything
             raised = error if os.getpid() == self.owner else _sendable(error)
@@ -266,7 +266,7 @@ class FoldTask:
         if fitted is None:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
         with _explaining(fitted):
-            return _writable_if_asked(partial(self._responded, fitted, method), X)
+            return _call_writable(partial(self._responded, fitted, method), X)
 
     def _responded(self, fitted: Any, method: str, X: Any) -> Array:
         if method != "predict":
@@ -294,7 +294,7 @@ class FoldTask:
         return estimator if _is_finite(estimator) else None, test_X, test_y
 
     def last_fitted(self, name: bytes, train: Array, test: Array) -> tuple[Any, Any]:
-        """Return the last step of a fitted clone, and the test rows after the steps before it."""
+        """Return the last step of a fitted clone, and the preprocessed test rows."""
         last, X, _ = self.fitted(name, train, test)
         for _, step in steps_before(last):
             X = step.transform(X)
@@ -321,7 +321,7 @@ class FoldTask:
         labels, is_frame = () if y is None else (y,), hasattr(X, "columns")
         shape = np.shape(X) if is_frame else ()
         with routing if params else nullcontext():
-            _writable_if_asked(partial(estimator.fit, **params), X, *labels)
+            _call_writable(partial(estimator.fit, **params), X, *labels)
         if is_frame and np.shape(X) != shape:
             raise _mutation(estimator)
 
@@ -383,7 +383,7 @@ class Beginnings:
 
     @contextmanager
     def lent_to(self, pipeline: Any) -> Generator[None]:
-        """Set this as the ``memory`` of a Pipeline in the block, unless the Pipeline has another.
+        """Set this as the ``memory`` of a Pipeline in the block, unless it has one.
 
         After the block a scorer may fit the Pipeline on other rows.
         """
@@ -470,7 +470,7 @@ def _sendable(error: Exception) -> Exception:
     return error
 
 
-def _writable_if_asked(call: Callable[..., T], *parts: Any) -> T:
+def _call_writable(call: Callable[..., T], *parts: Any) -> T:
     """Return ``call(*parts)``, with copies for compiled code that requires writable arrays."""
     try:
         return call(*parts)
@@ -581,7 +581,7 @@ _POLL_SECONDS = 1.0
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after its parent, if that is the process with this number.
+    """End this process soon after its parent, if that is the process ``parent``.
 
     joblib's workers outlive a process that is killed: they finish their tasks and then wait for
     minutes. Processes with another parent, such as Dask's workers, are not ended.

@@ -397,15 +397,15 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     last, is_remote = last_step(estimator), request.data.is_remote
     if is_remote and (why := why_not_of_blocks(request, parts)):
         return why
-    is_asked = request.settings.method == kind.name
+    is_requested = request.settings.method == kind.name
     family = kind.families.get(type(last))
     if family is None:
         return str(parts)
-    if cross_validation.repeats[0].plan.random and not is_asked:
+    if cross_validation.repeats[0].plan.random and not is_requested:
         return "order='random' has no effect on sums over rows"
     if why := request.metadata.why_not_by_sums(estimator) or why_not_scored(request):
         return why
-    is_asked |= is_remote  # no other engine takes less time
+    is_requested |= is_remote  # no other engine takes less time
     is_class = is_classifier(estimator)
     parameters = () if isinstance(parts, str) else parts.parameters
     n_trained, n_of_class = cross_validation.fewest_trained(is_class)
@@ -414,7 +414,7 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         n_trained=n_trained,
         n_of_class=n_of_class,
         n_folds=cross_validation.n_folds,
-        is_asked=is_asked,
+        is_requested=is_requested,
         n_outputs=len(request.data.classes()) if is_class else cross_validation.n_targets,
         is_searched=any(name in cross_validation.search.ends for name in parameters),
     )

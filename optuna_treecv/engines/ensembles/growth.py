@@ -227,7 +227,7 @@ def kind_of(estimator: Any) -> type[Growth] | None:
     if type(estimator).__name__ in ("LGBMRanker", "XGBRanker"):
         raise ValueError(
             f"estimator must be a classifier or a regressor, got {type(estimator).__name__}, "
-            "whose scores need all rows of a query in one fold, and say so by group or qid."
+            "whose scores need all rows of a query (group or qid) in one fold."
         )
     return module.KINDS.get(type(estimator))
 

@@ -82,7 +82,7 @@ class LightGBMGrowth(Growth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why it is fitted as a whole; "" if it can grow."""
+        """Return the reason why an estimator is fitted as a whole; "" if it can grow."""
         parameters = estimator.get_params()
         if callable(parameters["objective"]):
             return "objective is a function"
@@ -145,7 +145,7 @@ class LightGBMGrowth(Growth):
         self._test = None
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Update the booster."""
+        """Update the booster tree by tree."""
         while self.n_trees < n_trees:
             self._booster.update()
             self._outputs = None
@@ -179,7 +179,7 @@ class LightGBMGrowth(Growth):
         return numbers if is_raw else response_of(numbers, method, self._classes)
 
     def _sum(self, n_kept: int, add: Callable[..., Any]) -> np.ndarray:
-        """Return the sum of the first trees for the test rows, from the last sum on."""
+        """Return the sum of the first trees for the test rows, continued from the last sum."""
         n_summed, total = self._summed
         if n_summed > n_kept or n_kept == 0:
             n_summed, total = 0, 0.0

@@ -49,7 +49,7 @@ class WarmGrowth(Growth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why it is fitted as a whole; "" if it can grow."""
+        """Return the reason why an estimator is fitted as a whole; "" if it can grow."""
         return "warm_start is set" if estimator.warm_start else ""
 
     @cached_property
@@ -62,7 +62,7 @@ class WarmGrowth(Growth):
         vars(self).pop("taken", None)
 
     def fit(self, n_trees: int) -> None:
-        """Fit it up to ``n_trees`` trees."""
+        """Fit the estimator up to ``n_trees`` trees."""
         X, y, weights, *_ = self.taken
         self._n_rows = len(y)
         options = {} if weights is None else {"sample_weight": weights}
@@ -72,7 +72,7 @@ class WarmGrowth(Growth):
 
 
 class BoostedGrowth(WarmGrowth):
-    """Boosting, possibly with early stopping; ``staged_predict`` has the first n trees."""
+    """Boosting, possibly with early stopping; staged methods predict by the first trees."""
 
     # Each further fit predicts all training rows by all trees so far.
     blocks = BLOCKS[1::2]
@@ -108,7 +108,7 @@ class BoostedGrowth(WarmGrowth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why it is fitted as a whole; it does not expose early stopping."""
+        """Return the reason why an estimator is fitted as a whole, also for early stopping."""
         if cls is BoostedGrowth and estimator.n_iter_no_change is not None:
             return "n_iter_no_change holds out training rows"
         return super().why_not(estimator)

@@ -52,7 +52,7 @@ class XGBoostGrowth(Growth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why it is fitted as a whole; "" if it can grow."""
+        """Return the reason why an estimator is fitted as a whole; "" if it can grow."""
         parameters = estimator.get_params()
         if callable(parameters["objective"]) or parameters["objective"] == "multi:softmax":
             return "objective predicts no probabilities"

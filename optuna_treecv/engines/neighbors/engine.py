@@ -410,7 +410,7 @@ class NeighborFolds(Family):
         return {"n_neighbors": max(1, size), "weights": "uniform"}
 
     def _model(self, chunk: int) -> tuple[Estimator, Features]:
-        """Return a fold's fitted estimator and its test rows; some are kept for ``_recompute``."""
+        """Return a fold's fitted estimator and its test rows, cached for ``_recompute``."""
         if chunk in self._models:
             return self._models[chunk]
         size = self._n_searched(len(self._cut.split(chunk).train_rows()))

@@ -301,7 +301,7 @@ class GLMFolds(Family):
     def tested(
         self, chunks: Chunks, first: int, last: int, models: Iterable[Array]
     ) -> TestedChunks:
-        """Return the predictions of the chunks first to last - 1 by ``models_of`` them."""
+        """Return the predictions of the chunks first to last - 1 by models of ``models_of``."""
         d, parts = self._rows.n_features, []
         for chunk, of_chunk in enumerate(models, first):
             for block in blocks(chunks.test_rows(chunk, chunk + 1)):
@@ -420,7 +420,7 @@ class LogisticFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
-        """Return also the reasons of classifiers."""
+        """Also return the reasons of classifiers."""
         if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
             return "its penalty is not l2"
         if estimator.solver == "liblinear":
@@ -440,7 +440,7 @@ class LogisticFolds(GLMFolds):
         is_plain = facts.is_sparse and not facts.has_scaler
         is_plain &= cls.intercept_scaling(estimator) == np.inf
         is_plain &= facts.n_features > _MOST_COLUMNS
-        return is_plain and (facts.n_trained >= _FEW_ROWS or facts.is_asked)
+        return is_plain and (facts.n_trained >= _FEW_ROWS or facts.is_requested)
 
     def response(self, outputs: Array, method: str) -> Array:
         """Return class codes, decision values or probabilities."""
@@ -476,7 +476,7 @@ class TweedieFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Return also the reasons of powers and links."""
+        """Also return the reasons of powers and links."""
         if facts.n_outputs > 1:
             return "there are several targets"
         if type(estimator) is TweedieRegressor:
@@ -507,7 +507,7 @@ class LinearSVMFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Return also the reasons of both estimators."""
+        """Also return the reasons of both estimators."""
         if not str(estimator.loss).startswith("squared"):
             return f"loss={estimator.loss!r} is not differentiable"
         if type(estimator) is LinearSVR:
@@ -518,7 +518,7 @@ class LinearSVMFolds(GLMFolds):
         else:
             if estimator.penalty != "l2" or estimator.multi_class != "ovr":
                 return "its penalty is not l2, or its multi_class is not 'ovr'"
-            if facts.n_outputs > 2 and facts.n_trained < _FEW_ROWS and not facts.is_asked:
+            if facts.n_outputs > 2 and facts.n_trained < _FEW_ROWS and not facts.is_requested:
                 return f"refits take less time for fewer than {_FEW_ROWS:,} training rows"
         return super().why_not(estimator, replace(facts, n_outputs=1))
 
@@ -526,7 +526,7 @@ class LinearSVMFolds(GLMFolds):
     def why_not_leave_one_out(
         cls, estimator: Estimator, scaler: StandardScaler | None, facts: Facts
     ) -> str:
-        """Return also the reasons of losses that are not twice differentiable."""
+        """Also return the reasons of losses that are not twice differentiable."""
         if getattr(estimator, "epsilon", 1) > 0:
             return "its loss is not twice differentiable"
         return super().why_not_leave_one_out(estimator, scaler, facts)
@@ -550,7 +550,7 @@ def _why_few_rows(facts: Facts) -> str:
     n_coefficients, n_each = facts.n_features * facts.n_models, _ROWS_EACH
     if facts.is_searched:
         n_each = _ROWS_EACH_IF_SEARCHED if facts.n_models == 1 else 0
-    is_few = facts.is_asked or n_coefficients <= _FEW_COEFFICIENTS
+    is_few = facts.is_requested or n_coefficients <= _FEW_COEFFICIENTS
     if is_few or facts.n_trained >= n_each * n_coefficients:
         return ""
     return f"there are fewer than {n_each} rows for each of {n_coefficients} coefficients"

@@ -75,7 +75,7 @@ def are_sparse(rows: PreparedRows) -> bool:
 
 
 def select_rows(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
-    """Return prepared rows in another order, or some of them; all rows stay on disk."""
+    """Return a subset or a permutation of prepared rows; a permutation stays on disk."""
     X, file = rows.X, rows.file
     if isinstance(X, SparseRows):
         X = X[order]
@@ -275,7 +275,7 @@ class Objective:
     def predictors(self, X: Any, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
         """Return the predictors (n_rows, n_lanes, n_outputs) of models."""
         (n_lanes, n, _), d = models.shape, self.rows.n_features
-        # Outputs are far from each other in memory, so that a loss works on lanes side by side.
+        # Outputs are far from each other in memory, so that a loss works on adjacent lanes.
         W = models.transpose(2, 1, 0).astype(X.dtype, order="C")
         if isinstance(X, SparseRows):
             z = np.empty((len(X), n * n_lanes), X.dtype)
@@ -290,7 +290,7 @@ class Objective:
         return z.reshape(X.shape[0], n, n_lanes).transpose(0, 2, 1)
 
     def _block_size(self, n_lanes: int) -> int:
-        """Return how many rows are read at once."""
+        """Return the number of rows that are read at once."""
         most = _MOST_PREDICTORS // (n_lanes * self.n_outputs)
         if self._is_sparse:
             return max(_FEWEST_SPARSE_ROWS, most)
@@ -554,7 +554,7 @@ def _joined(products: np.ndarray, firsts: np.ndarray, seconds: np.ndarray) -> np
 
 
 def _clear(numbers: np.ndarray, is_kept: np.ndarray) -> None:
-    """Set numbers (n_rows, n_lanes, ...) to 0 but where ``is_kept`` (n_rows or 1, n_lanes)."""
+    """Set numbers (n_rows, n_lanes, ...) to 0 except where ``is_kept`` (n_rows or 1, n_lanes)."""
     if len(is_kept) == 1:
         numbers[:, ~is_kept[0]] = 0
     else:

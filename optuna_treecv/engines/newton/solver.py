@@ -1,4 +1,4 @@
-"""Newton's method for the models of all folds and penalties together.
+"""Newton's method for the models of all folds and penalties at once.
 
 1. All rows. Newton's method finds the model of one penalty after the other, from the largest
    penalty to the smallest, on a sample if there are many rows. From there L-BFGS finds those of
@@ -7,7 +7,7 @@
    first step of its model, from the model of all rows, reads no row.
 3. Folds. The models of all folds and penalties are columns of one product X W. The inverse
    Hessian is the first metric of L-BFGS (Nocedal & Wright 2006, algorithm 7.4), and only chooses
-   directions. Gradients are summed anew over the training rows alone, so that no row reaches the
+   directions. Gradients are sums over the training rows alone, so that no row reaches the
    model that tests it. An old metric is replaced by one at the current model.
 
 **When a model is near enough.** The mean loss of its test rows moves with the root of the gap of
@@ -89,7 +89,7 @@ _MOST_BYTES = 2**28
 
 
 class Metric(NamedTuple):
-    """A Hessian (size, size), by the Cholesky factor of the one that has a diagonal of ones.
+    """A Hessian (size, size), as the Cholesky factor after scaling to a diagonal of ones.
 
     Attributes
     ----------

@@ -95,7 +95,7 @@ class Sets(NamedTuple):
         return cls([*parts], [*range(len(first))], is_trained, is_tested, shares)
 
     def within(self, start: int, stop: int) -> Sets:
-        """Return the same sets of the rows start to stop - 1, counted from there."""
+        """Return these sets for the rows start to stop - 1, numbered from start."""
         rows: list[RowNumbers] = []
         for part in self.rows:
             assert isinstance(part, slice)
@@ -359,7 +359,7 @@ class SquaredDistance(PredictorLoss):
 
     This is [y - epsilon, y + epsilon]; for the classes 0 and 1 without an epsilon, the predictors
     with a hinge loss of 0, z <= -1 and z >= 1. The second derivative is 0 in the interval and 1
-    outside of it.
+    outside.
     """
 
     def __init__(self, epsilon: float | None = None) -> None:

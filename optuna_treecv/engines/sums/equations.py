@@ -74,7 +74,7 @@ class Penalties:
 
     @classmethod
     def size(cls, n: int, n_targets: int) -> int:
-        """Return the number of numbers of the factorised equations."""
+        """Return the size of the flat array of the factorised equations."""
         return sum(map(prod, cls._shapes(n, n_targets)))
 
     def factor(self, gram: np.ndarray, b: np.ndarray, alphas: np.ndarray) -> None:
@@ -318,8 +318,8 @@ class RidgeRows(Source):
         Whether a mean is subtracted from X.
     shift : ndarray of shape (n_features + n_targets,)
         The numbers that are first subtracted from X and the targets; 0 unless they are
-        ``shifted``. A mean that is large beside the differences of rows has more digits as a small
-        difference from the shift.
+        ``shifted``. A mean that is large relative to the differences of rows has more digits as a
+        small difference from the shift.
     cutoff : float
         The relative singular value of X below which least squares drop directions; 0 for others.
     """

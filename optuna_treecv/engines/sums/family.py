@@ -74,7 +74,7 @@ class MomentFamily(Family):
     shapes : list of tuple of int
         The shapes of a record's parts.
     size : int
-        The number of numbers in a record.
+        The size of a record.
     rows_at_once : int
         The number of test rows in a call of ``respond``.
     has_ones : bool

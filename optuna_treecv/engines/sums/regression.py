@@ -94,14 +94,14 @@ class RidgeFolds(MomentFamily):
             return "positive=True has no closed form"
         if estimator.solver not in _SOLVERS:
             return f"solver={estimator.solver!r} trains other models"
-        if estimator.alpha == 0 and not facts.is_asked:
+        if estimator.alpha == 0 and not facts.is_requested:
             return "alpha=0 has no unique model if columns are linearly dependent"
         if facts.is_sparse:
             refused = ("svd", "cholesky", "saga") if estimator.fit_intercept else ("svd",)
             if estimator.solver in refused:
                 return f"solver={estimator.solver!r} does not support these sparse rows"
             most = _MOST_SPARSE[facts.is_searched]
-            if facts.n_features > most and not facts.is_asked:
+            if facts.n_features > most and not facts.is_requested:
                 return f"an iterative solver takes less time for sparse X with over {most} columns"
         return super().why_not(estimator, facts)
 
@@ -305,7 +305,7 @@ class LassoFolds(RidgeFolds):
             return "precompute is a matrix"
         elif not np.isscalar(estimator.alpha) or not np.isscalar(estimator.l1_ratio):
             return "alpha or l1_ratio is not a number"
-        elif not facts.is_asked:
+        elif not facts.is_requested:
             if estimator.alpha == 0:
                 return "coordinate descent hardly converges with alpha=0"
             if facts.is_sparse:
