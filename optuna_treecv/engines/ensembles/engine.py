@@ -135,7 +135,7 @@ def seed_of(request: Request, repeat: Repeat) -> int:
 class GrowingPlan(Plan):
     """One ensemble per fold, scored along the way."""
 
-    reason = "each fold's ensemble is grown once and scored at every n_estimators"
+    reason = "each fold's ensemble is grown once and scored along the way"
 
     def __init__(self, request: Request, name: str) -> None:
         super().__init__(request)
