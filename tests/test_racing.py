@@ -382,12 +382,12 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     lost_at = {number: step for step, numbers in at.items() for number in numbers}
     for number, (run, known) in enumerate(zip(runs, lanes.lanes, strict=True)):
         *steps, last = [event for event in run.events(Watch()) if isinstance(event, RowProgress)]
-        assert known.lost_at == lost_at.get(number)
-        n_rows = ends[min(known.lost_at or 16, 16)]
+        assert known.pruned_at == lost_at.get(number)
+        n_rows = ends[min(known.pruned_at or 16, 16)]
         assert np.array_equal(known.progressive.values, steps[-1].scores.values[:n_rows])
-        if known.lost_at is None or known.lost_at == 64:
+        if known.pruned_at is None or known.pruned_at == 64:
             assert np.array_equal(known.nested.values, last.scores.values)
-        if known.lost_at is None:
+        if known.pruned_at is None:
             leaves = Leaves(plan, learners[number])
             training = Training(run.plan, evaluation.repeats[0], learners[number], leaves)
             for _ in run.plan.test_folds(training):

@@ -129,9 +129,9 @@ class _Fits:
         self._metrics = scoring.metrics
         pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
         self._methods = list(dict.fromkeys(response_of(metric, candidate) for metric in pooled))
-        kept = tuple(m for m in request.kept_responses if m not in self._methods)
-        self._methods += kept
-        self._fold_task = fold_task_of(request, candidate, repeat, self._metrics, kept)
+        methods = tuple(m for m in request.kept_responses if m not in self._methods)
+        self._methods += methods
+        self._fold_task = fold_task_of(request, candidate, repeat, self._metrics, methods)
         data, cache = cross_validation.data_name(), cross_validation.shared.cache
         estimators = [self._fold_task.estimator]
         self._kept = KeptScores.of(cache, data, b"", "fit", estimators, scoring).at(())

@@ -72,14 +72,14 @@ def why_no_tree(request: Request) -> str:
 
 def why_not_in_tree(request: Request) -> str:
     """Return the reason why "auto" does not train incrementally on these rows and weights."""
-    if why := why_not_trained_further(request):
+    if why := why_not_incremental(request):
         return why
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
         return ""
     return request.metadata.why_not_further(request.estimator)
 
 
-def why_not_trained_further(request: Request) -> str:
+def why_not_incremental(request: Request) -> str:
     """Return the reason why "auto" never trains an estimator incrementally; else ""."""
     estimator = request.estimator
     if is_grown(estimator):

@@ -175,7 +175,7 @@ class TreePlan(WalkedPlan):
             cost.n_updates += lane.n_updates
             cost.seconds_prepare = on_lanes[0].rows.seconds
             yield from lane.progress(plan, candidate)
-            if lane.lost_at is not None:
+            if lane.pruned_at is not None:
                 continue
             of_model = outputs[number]
             if of_model.array.nbytes < LEAST_PART and not of_model.was_kept:
@@ -246,7 +246,7 @@ class Lane:
     progressive, nested : RowScores or None
         The early scores: of the first pass, up to the step of pruning, and of 16 folds; None if
         they were not computed.
-    lost_at : int or None
+    pruned_at : int or None
         The step at which the candidate was pruned; None if its folds are tested.
     n_updates : int
         The number of rows trained on.
@@ -254,7 +254,7 @@ class Lane:
 
     progressive: RowScores | None = None
     nested: RowScores | None = None
-    lost_at: int | None = None
+    pruned_at: int | None = None
     n_updates: int = 0
 
     def progress(self, plan: Partition, candidate: int) -> Iterator[RowProgress]:
@@ -265,10 +265,10 @@ class Lane:
             if n_rows > self.progressive.n_rows:
                 return
             first = self.progressive.first(n_rows)
-            yield RowProgress(candidate, step, first, step == self.lost_at)
+            yield RowProgress(candidate, step, first, step == self.pruned_at)
         if self.nested is not None:
-            has_lost = self.lost_at == NESTED_STEP
-            yield RowProgress(candidate, NESTED_STEP, self.nested, has_lost)
+            is_pruned = self.pruned_at == NESTED_STEP
+            yield RowProgress(candidate, NESTED_STEP, self.nested, is_pruned)
 
 
 def _outputs(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[ArrayThenCount]]:
@@ -484,7 +484,7 @@ class EarlyLanes:
         alive = sorted(self._alive)
         losers = self.watch.losers(step, [scores[number] for number in alive], rows)
         for i in losers:
-            self.lanes[alive[i]].lost_at = step
+            self.lanes[alive[i]].pruned_at = step
             self._alive.remove(alive[i])
         if not 0 < 2 * len(self._alive) <= len(self._members):
             return states

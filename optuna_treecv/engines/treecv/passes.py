@@ -14,7 +14,7 @@ from optuna_treecv.core.row_scores import STEPS_PER_PASS
 from optuna_treecv.engines.treecv.conditions import check_incremental_estimator
 from optuna_treecv.engines.treecv.conditions import why_not_in_time
 from optuna_treecv.engines.treecv.conditions import why_not_in_tree
-from optuna_treecv.engines.treecv.conditions import why_not_trained_further
+from optuna_treecv.engines.treecv.conditions import why_not_incremental
 from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learner import ModelTrainer
 from optuna_treecv.engines.treecv.trained import declined
@@ -85,7 +85,7 @@ class ChainPlan(WalkedPlan):
 def plan_standard(request: Request) -> Plan | Declined:
     """Return a plan for incremental estimators, or the reason why there is none."""
     if is_grown(request.estimator):
-        return declined(request, why_not_trained_further(request))
+        return declined(request, why_not_incremental(request))
     check_incremental_estimator(request)
     return StandardPlan(request)
 

@@ -204,7 +204,7 @@ class SharedLearner:
         must not take long, and no hyper-parameter may begin to have an influence in it.
         """
         start, stop = plan.rows(node)
-        n_kept = count_nodes(node.n_folds, least_kept_folds(plan, self._learner.row_bytes))
+        n_kept = count_nodes(node.n_folds, least_cached_folds(plan, self._learner.row_bytes))
         n_most = plan.n_epochs * plan.n_rows
         n_updates = plan.n_epochs * (stop - start) * node.n_folds.bit_length()
         return n_kept <= 1 or (
@@ -231,7 +231,7 @@ class SharedLearner:
             out[start:stop] = outputs.array
             return outputs.n_updates
         try:
-            least = least_kept_folds(plan, self._learner.row_bytes)
+            least = least_cached_folds(plan, self._learner.row_bytes)
             n_kept = max(1, count_nodes(node.n_folds, least))
             prefixes = prefixes_below(state.model.prefix, plan, node, least)
             keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
@@ -319,7 +319,7 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 _LEAST_BYTES = 2**18
 
 
-def least_kept_folds(plan: Partition, row_bytes: float) -> int:
+def least_cached_folds(plan: Partition, row_bytes: float) -> int:
     """Return the least number of held-out folds of nodes whose models are cached.
 
     The training phase before a node has about as many rows as the node holds out.

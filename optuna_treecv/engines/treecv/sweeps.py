@@ -266,15 +266,15 @@ def rows_to_read(plan: Partition, n_block: int) -> int:
 def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, int]]:
     """Yield the blocks of a sweep from the left, as ``walk_tree`` does."""
     sweep.expect()
-    firsts, left = [block.first for block in blocks], [block.n_folds for block in blocks]
+    firsts, n_left = [block.first for block in blocks], [block.n_folds for block in blocks]
     n_done = n_seen = n_updates = 0
     for n_more in sweep.rounds():
         n_updates += n_more
         for node in sweep.tested[n_seen:]:  # a node is a part of a block, or several blocks
             begin, end = bisect_right(firsts, node.first) - 1, bisect_left(firsts, node.last)
             for number, block in enumerate(blocks[begin:end], begin):
-                left[number] -= min(node.last, block.last) - max(node.first, block.first)
+                n_left[number] -= min(node.last, block.last) - max(node.first, block.first)
         n_seen = len(sweep.tested)
-        while n_done < len(blocks) and left[n_done] == 0:
+        while n_done < len(blocks) and n_left[n_done] == 0:
             yield blocks[n_done], n_updates
             n_done, n_updates = n_done + 1, 0

@@ -50,7 +50,7 @@ from optuna_treecv.engines.treecv.conditions import n_epochs_of
 from optuna_treecv.engines.treecv.conditions import NO_PARTIAL_FIT
 from optuna_treecv.engines.treecv.conditions import preprocessing_of
 from optuna_treecv.engines.treecv.conditions import why_not_in_time
-from optuna_treecv.engines.treecv.conditions import why_not_trained_further
+from optuna_treecv.engines.treecv.conditions import why_not_incremental
 from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learner import ModelTrainer
 from optuna_treecv.engines.treecv.learners.adapter import Adapter
@@ -134,7 +134,7 @@ class TrainedPlan(Plan):
         if not isinstance(before, str):
             self.layout, self.steps_name = before.layout, before.name
             trained = ModelsFrom.KERNEL if before.steps.is_compiled else ModelsFrom.PARTIAL_FIT
-        self.reason = _why(request)
+        self.reason = _reason_of(request)
         self.capabilities = Capabilities(
             free_parameters=free_parameters_of(request),
             is_incremental=True,
@@ -297,8 +297,8 @@ class WalkedPlan(TrainedPlan):
             of_metrics = [encode(metric.name) for metric in metrics]
             settings = digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)
             where = cache if bound.targets[1] else cache.memory
-            kept = KeptScores(where, bound.rows, bound.folds, settings=settings)
-            specs = specs_of_scores(self.request, repeat, kept)
+            stored = KeptScores(where, bound.rows, bound.folds, settings=settings)
+            specs = specs_of_scores(self.request, repeat, stored)
         return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
 
     def _cache(self, candidate: Candidate) -> AnyCache | None:
@@ -459,7 +459,7 @@ def output_bytes(learner: Learner, repeat: Repeat) -> int:
     return repeat.plan.n_rows * learner.n_outputs * item_size + COUNT_BYTES
 
 
-def _why(request: Request) -> str:
+def _reason_of(request: Request) -> str:
     """Return the reason why "auto" trains an estimator incrementally."""
     before = preprocessing_of(request)
     if isinstance(before, str):
@@ -530,7 +530,7 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
         )
     # A warning, if it could be trained on other splits or without weights.
     warning, is_tree = "", is_grown(last_step(estimator))
-    if warns and not why_not_trained_further(request):
+    if warns and not why_not_incremental(request):
         is_weights = request.metadata.why_not_further(estimator) == why_not
         of_splits = f"the tree trains each model on all rows that it does not test, but {why_not}"
         warning = why_not if is_weights else of_splits

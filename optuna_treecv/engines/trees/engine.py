@@ -116,9 +116,9 @@ class ForestPlan(Plan):
         """Return the keys of the scores."""
         if not self._are_together:
             return Results()
-        return results_of(self.request, repeat, self.kept(candidate, repeat))
+        return results_of(self.request, repeat, self.stored_scores(candidate, repeat))
 
-    def kept(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
+    def stored_scores(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
         """Return the stored scores of a candidate."""
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
         seed = None
@@ -202,7 +202,7 @@ class ForestPlan(Plan):
             limits = _mild_limits(of_candidate, cross_validation.search.ends, smaller)
             return grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
 
-        of_sums = self.kept(candidate, repeat).of_sums
+        of_sums = self.stored_scores(candidate, repeat).of_sums
         # A forest is not stored, because it is large and soon grown again.
         cache = cross_validation.shared.memory
         if cache is None or not of_sums:

@@ -442,8 +442,8 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         shares = shares_of(self.tree_.values[:1])[0]
         if self.criterion == "gini":
             return float(1 - np.sum(shares**2))
-        known = shares[shares > 0]
-        return float(-np.sum(known * np.log2(known)))
+        positive = shares[shares > 0]
+        return float(-np.sum(positive * np.log2(positive)))
 
 
 @dataclass(repr=False, eq=False, kw_only=True)

@@ -170,10 +170,10 @@ class Forest:
         """Return whether the forest contains the trees under some limits."""
         depth, split, decrease = self.numbers[:3]
         needed = min_split_of(limits.min_samples_split, self.n_trained)
-        kept = min_split_of(int(split) if split >= 2 else float(split), self.n_trained)
+        grown = min_split_of(int(split) if split >= 2 else float(split), self.n_trained)
         return bool(
             limits.max_depth <= depth
-            and np.all(needed >= kept)
+            and np.all(needed >= grown)
             and limits.min_impurity_decrease >= decrease
         )
 

@@ -203,11 +203,11 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         """Set the classes in the first call of ``partial_fit``, and raise for other labels."""
         with naming("classes"):
             _check_partial_fit_first_call(self, classes)
-        known = self.classes_.tolist()
+        labels = self.classes_.tolist()
         if self.classes_.dtype.kind in "mM" and np.any(np.isnat(self.classes_)):
             raise ValueError("classes must not hold NaT, which is not a label.")
-        if len(known) < 2:
-            raise ValueError(f"classes must hold at least 2 classes, got {known}.")
+        if len(labels) < 2:
+            raise ValueError(f"classes must hold at least 2 classes, got {labels}.")
         try:
             unknown = np.setdiff1d(y, self.classes_)
         except TypeError:  # none can be compared
@@ -215,7 +215,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         if len(unknown):
             distinct_labels(y)  # raises if y holds no labels at all
             raise ValueError(
-                f"y must hold labels from classes={known}, got {unknown.tolist()[0]!r}."
+                f"y must hold labels from classes={labels}, got {unknown.tolist()[0]!r}."
             )
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
