@@ -743,7 +743,7 @@ def test_params_of_another_search_space(searched, params, match):
         ),
         (
             {"alpha": 1.0, "beta": 1.0},
-            "study must be .*: its best trial .* 'alpha' and nothing else",
+            "study must be .*: its best trial .* values for 'alpha' alone",
         ),
     ],
     ids=said,

@@ -406,10 +406,10 @@ def test_honest_is_right_by_simulation(kind, splits, monkeypatch):
 def test_what_cannot_be_known_is_said():
     few = X[:40], LABELS[:40]
     objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [1, 3]}, few)
-    with pytest.warns(UserWarning, match="honest: a bootstrap of 40 rows says little"):
-        assert "can be trusted" in objective.honest(study).note
+    with pytest.warns(UserWarning, match="honest: a bootstrap of 40 rows is unreliable"):
+        assert "and the interval" in objective.honest(study).note
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3)
-    with pytest.warns(UserWarning, match="honest: a bootstrap of 3 folds says little"):
+    with pytest.warns(UserWarning, match="honest: a bootstrap of 3 folds is unreliable"):
         objective.honest(study)
     objective, study = searched(
         KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3, n_repeats=2

@@ -251,14 +251,14 @@ def test_rows_without_weight_are_not_drawn():
     objective, study = searched(
         DecisionTreeClassifier(random_state=0), DEPTHS, score_weight=weights, cv=2
     )
-    with pytest.warns(UserWarning, match="a bootstrap of 6 rows says little"):
+    with pytest.warns(UserWarning, match="a bootstrap of 6 rows is unreliable"):
         assert np.isfinite(objective.honest(study).mean)
 
 
 def test_choices_warn_of_no_bootstrap(recwarn):
     objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [1, 3]}, cv=0.3)
     recwarn.clear()
-    assert "can be trusted" in select(study, objective).honest.note
+    assert "and the interval" in select(study, objective).honest.note
     assert not recwarn
 
 
