@@ -410,12 +410,12 @@ def test_regressors(make_data):
         ({"scoring": None, "optimize": "error"}, "optimize must be None where scoring is None"),
         (
             {"optimize": ["error", "roc_auc"], "report": "folds"},
-            "report must be None where optimize is a list, because Optuna cannot prune",
+            "report must be None if optimize is a list, because Optuna cannot prune",
         ),
-        ({"pooled": True, "report": "mean"}, "report must be None where the optimised score is"),
+        ({"pooled": True, "report": "mean"}, "report must be None if the optimised score is"),
         (
             {"scoring": pooled("error"), "report": "mean"},
-            "report must be None where the optimised score is",
+            "report must be None if the optimised score is",
         ),
         ({"pooled": 1.5}, "pooled must be"),
         ({"scoring": own_scorer, "pooled": True}, "a scorer of make_scorer to be pooled"),
