@@ -94,8 +94,8 @@ def test_messages_have_one_form():
         for line, text in messages(path):
             if " " not in text or not re.match(r"\w+ (must|needs?)\b", text):
                 continue  # a topic, or a warning, or a sentence about something else
-            ends = text.endswith((".", "}", " "))
-            advice = re.search(r"; (?!use |pass |create |set |give )[^;]*instead", text)
+            ends = text.endswith((".", "}", ")", " "))
+            advice = re.search(r"; (?!(?:use|pass|create|set|give|add|evaluate) )[^;]*instead", text)
             if not ends or advice:
                 wrong.append(f"{path.name}:{line}: {text}")
     assert wrong == []

@@ -129,7 +129,7 @@ class LightGBMGrowth(Growth):
         # The metric of fit raises an error for such labels. Boosters here have no metric.
         metrics = f"{parameters['objective']} {estimator.get_params().get('metric')}"
         if "gamma" in metrics and np.min(y) <= 0:
-            raise ValueError("y must be positive for the gamma deviance")
+            raise ValueError("y must be positive for the gamma deviance.")
         parameters = {n: v for n, v in parameters.items() if n not in _LEAST}
         parameters[_LEAST[0]] = settings[_LEAST[0]]
         X = _as_floats(taken.X)
