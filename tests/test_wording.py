@@ -41,6 +41,9 @@ FORBIDDEN = [
 EMPTY_NAMES = {"one", "some", "each", "its", "said", "asked", "found", "every", "own", "rest"}
 WITHOUT_EMPTY_NAMES = ("core", "engines", "study")
 
+#: How advice begins.
+VERBS = "use|pass|create|set|give|add|evaluate"
+
 WARN = {"warn", "warn_caller", "_warn_once"}
 
 
@@ -95,7 +98,7 @@ def test_messages_have_one_form():
             if " " not in text or not re.match(r"\w+ (must|needs?)\b", text):
                 continue  # a topic, or a warning, or a sentence about something else
             ends = text.endswith((".", "}", ")", " "))
-            advice = re.search(r"; (?!(?:use|pass|create|set|give|add|evaluate) )[^;]*instead", text)
+            advice = re.search(rf"; (?!(?:{VERBS}) )[^;]*instead", text)
             if not ends or advice:
                 wrong.append(f"{path.name}:{line}: {text}")
     assert wrong == []
