@@ -620,7 +620,7 @@ def test_what_is_no_number_is_named_by_column_and_row(estimator):
         found = str(caught.value)
         if " 'pegasosclassifier': " in found or " 'standardscaler' " in found:  # names its place
             place, found = found.split(": ", 1)
-            assert place.startswith(("X must suit the step", "After the steps, for the Pegasos"))
+            assert place.startswith(("X must suit the step", "After preprocessing, for the Peg"))
             found = found.replace("column 'x1'", "column 1")  # as scikit-learn calls it
         assert found.startswith(message)
 
@@ -631,7 +631,7 @@ def test_holes_that_a_step_fills_are_allowed():
     assert tree_cross_validate(pipeline, holes, y, cv=3).mean < 1
     made = make_pipeline(FunctionTransformer(lambda X: X * np.nan), SGDClassifier())
     # The rows as given have no hole to name.
-    with pytest.raises(ValueError, match="^After the steps, .*Input X contains NaN in column 0"):
+    with pytest.raises(ValueError, match="^After preprocessing, .*X contains NaN in column 0"):
         tree_cross_validate(made, X, y, cv=3)
 
 

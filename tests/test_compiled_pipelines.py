@@ -267,10 +267,10 @@ class Lookalike(StandardScaler):
         ([Lookalike()], "Lookalike learns from the rows"),
         ([MaxAbsScaler()], "MaxAbsScaler learns from the rows"),
         ([StandardScaler(), PolynomialFeatures()], "its scales change with the rows seen"),
-        ([OneHotEncoder()], "treats a category that a fold has not seen"),
+        ([OneHotEncoder()], "treats categories unseen in a fold"),
         ([OneHotEncoder(handle_unknown="ignore", min_frequency=3)], "its min_frequency"),
         ([OneHotEncoder(handle_unknown="ignore", drop="first")], "its drop"),
-        ([OneHotEncoder(handle_unknown="ignore"), Normalizer()], "a later step would mix in"),
+        ([OneHotEncoder(handle_unknown="ignore"), Normalizer()], "a later step would use"),
         ([OneHotEncoder(handle_unknown="ignore"), FunctionTransformer(np.exp)], "a later step"),
         (
             [
@@ -279,12 +279,12 @@ class Lookalike(StandardScaler):
             ],
             "a later step",
         ),
-        ([SimpleImputer(strategy="median")], "its median comes from the rows"),
-        ([SimpleImputer(add_indicator=True)], "its add_indicator looks at all rows"),
-        ([SimpleImputer(missing_values=-1)], "it takes -1 for a missing value"),
+        ([SimpleImputer(strategy="median")], "its median depends on the rows"),
+        ([SimpleImputer(add_indicator=True)], "its add_indicator uses all rows"),
+        ([SimpleImputer(missing_values=-1)], "its missing_values is -1"),
         ([SimpleImputer(), PolynomialFeatures()], "its means change with the rows seen"),
         ([StandardScaler(), SimpleImputer()], "its scales change with the rows seen"),
-        ([FunctionTransformer(lambda X: X - X.mean())], "its function may look at all rows"),
+        ([FunctionTransformer(lambda X: X - X.mean())], "its function may use all rows"),
         ([CountVectorizer(min_df=2)], "its min_df counts rows"),
         ([FeatureUnion([("a", StandardScaler())], transformer_weights={"a": 2})], "weights"),
     ],
@@ -297,7 +297,7 @@ def test_what_cannot_be_done_before_a_compiled_learner(steps, why):
 
 def test_categories_count_where_an_untouched_column_does():
     pipeline = make_pipeline(OneHotEncoder(handle_unknown="ignore"), StreamingKMeans())
-    assert "a category that no training row has would count" in split(pipeline)
+    assert "a category without training rows would affect" in split(pipeline)
 
 
 def test_a_pipeline_of_another_kind_is_left_alone():
@@ -329,9 +329,9 @@ def test_explain_says_what_happens_to_each_step(table):
     assert "method='treecv', because its steps run with the compiled PegasosClassifier" in lines[0]
     assert steps_in(lines) == [
         "  prepare__kinds (OneHotEncoder): fitted once, because a column that only test rows have "
-        "touches no weight",
+        "changes no weight",
         "  prepare__numbers__functiontransformer (FunctionTransformer): stateless, because it "
-        "transforms each row for itself",
+        "transforms each row independently",
         "  prepare__numbers__standardscaler (StandardScaler): incremental, compiled, by the mean "
         "and scale of the rows that a model has seen",
     ]
@@ -358,13 +358,13 @@ def test_explain_says_what_happens_to_each_step(table):
         "  simpleimputer (SimpleImputer): refitted per fold, because its median comes "
         "from the rows",
         "  standardscaler (StandardScaler): refitted per fold, because the models are "
-        "fitted by fold",
+        "refitted per fold",
     ]
     exact = make_pipeline(FunctionTransformer(np.abs), StandardScaler(), Ridge())
     lines = treecv_objective(exact, numbers, y, param_grid={"ridge__alpha": [1.0]}).explain()
     assert steps_in(lines.split("\n")) == [
         "  functiontransformer (FunctionTransformer): stateless, because it transforms each row "
-        "for itself",
+        "independently",
         "  standardscaler (StandardScaler): fitted per fold from sums, because they give the "
         "means and scales of each training set",
     ]
@@ -515,7 +515,7 @@ def test_a_wrong_entry_is_named_by_the_column_as_given(table):
     with pytest.raises(ValueError, match=r"NaN in column 'size', row 7, but"):
         tree_cross_validate(numbers, X[["count", "size"]], y, cv=3)
     mixed = make_pipeline(FunctionTransformer(np.sign), AveragedSGDRegressor())
-    with pytest.raises(ValueError, match=r"After the steps, .* in column 0, row 7"):
+    with pytest.raises(ValueError, match=r"After preprocessing, .* in column 0, row 7"):
         tree_cross_validate(mixed, X[["size"]].to_numpy(), y, cv=3)
 
 

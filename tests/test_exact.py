@@ -574,12 +574,12 @@ class ByRow(TransformerMixin, BaseEstimator):
 @pytest.mark.parametrize(
     ("step", "why"),
     [
-        (FunctionTransformer(lambda X: X + 1), "its function may look at all rows"),
+        (FunctionTransformer(lambda X: X + 1), "its function may use all rows"),
         (
             FunctionTransformer(np.exp2, kw_args={"casting": "same_kind"}),
-            "its function may look at all rows",
+            "its function may use all rows",
         ),
-        (FunctionTransformer(lambda X: X - X[0]), "its function may look at all rows"),
+        (FunctionTransformer(lambda X: X - X[0]), "its function may use all rows"),
         (ByRow(), "ByRow learns from the rows"),
         (OneHotEncoder(drop="first", handle_unknown="ignore"), "a training set lacks a category"),
     ],

@@ -249,7 +249,7 @@ def test_an_error_of_a_step_leads_to_fits():
     result = tree_cross_validate(make_pipeline(steps, Ridge()), X, X[:, 0], cv=KFold(4))
     assert result.method == "fit"
     assert result.why == (
-        NO_SUMS + "estimator must have steps that take the rows of X, got KeyError('fiftieth'))"
+        NO_SUMS + "estimator must have steps that accept the rows of X, got KeyError('fiftieth'))"
     )
     expected = cross_validate(Ridge(), X, X[:, 0], cv=KFold(4), scoring="neg_mean_squared_error")
     np.testing.assert_allclose(result.test_score, -expected["test_score"], rtol=1e-9)

@@ -169,7 +169,7 @@ def test_the_drop_of_an_encoder_may_be_an_array():
     X, y = rng.choice(list("abc"), (60, 2)), rng.integers(0, 2, 60)
     encoder = OneHotEncoder(handle_unknown="ignore", drop=np.array(["a", "b"]))
     found = tree_cross_validate(make_pipeline(encoder, AveragedSGDClassifier()), X, y, cv=4)
-    assert "its drop comes from the rows" in found.why
+    assert "its drop depends on the rows" in found.why
 
 
 def test_a_search_takes_objects_that_a_step_encodes():
@@ -414,7 +414,7 @@ def test_a_wrong_entry_that_reaches_the_learner_of_a_fit_is_named(last):
         with pytest.raises(ValueError) as error:
             by_fits(Pipeline([("prepare", prepare), ("learn", last)]), X, np.arange(40) % 2)
         learner = f"the {type(last).__name__} 'learn'"
-        assert str(error.value) == f"After the steps, for {learner}: {said}"
+        assert str(error.value) == f"After preprocessing, for {learner}: {said}"
 
 
 def test_what_scikit_learn_says_stands_behind_the_step():

@@ -285,7 +285,7 @@ def test_other_learners_need_the_categories(learner, table, training_paths):
     y = y > 0
     columns = ["city", "day"]
     found = ColumnTransformer([("kinds", found_categories(), columns)])
-    why = f"a category that no training row has would count in {type(learner).__name__}"
+    why = f"a category without training rows would affect {type(learner).__name__}"
     assert why in split(make_pipeline(found, learner))
     encoder = given_categories(columns, sparse_output=False)
     is_bayes = isinstance(learner, MultinomialNB)  # it is not trained behind running steps
@@ -455,8 +455,8 @@ def test_explain_says_what_happens_to_each_step(table):
     in_python = "incremental, by partial_fit on each training phase"
     lines = [
         "  prepare__kinds (OneHotEncoder): fitted once, because a column that only test rows have "
-        "touches no weight",
-        "  prepare__days (OneHotEncoder): stateless, because it transforms each row for itself",
+        "changes no weight",
+        "  prepare__days (OneHotEncoder): stateless, because it transforms each row independently",
         f"  prepare__size (MaxAbsScaler): {in_python}",
         f"  prepare__width (StandardScaler): {in_python}",
     ]
@@ -516,8 +516,8 @@ class Lengths(TransformerMixin, BaseEstimator):
         (Named(), "size", "Named raises an error on an array: "),
         (Lengths(), "day", "Lengths raises an error on an array: "),
         (StandardScaler().set_output(transform="pandas"), "size", "returns a data frame"),
-        (SimpleImputer(), "size", "its mean comes from the rows"),
-        (make_pipeline(MaxAbsScaler(), Normalizer()), "size", "a later step would be done once"),
+        (SimpleImputer(), "size", "its mean depends on the rows"),
+        (make_pipeline(MaxAbsScaler(), Normalizer()), "size", "a later step is fitted once"),
         (IncrementalPCA(1), "size", "it must not be IncrementalPCA"),
     ],
     ids=name_of,
@@ -535,9 +535,9 @@ def test_what_cannot_run_in_python(step, column, why, table):
 @pytest.mark.parametrize(
     ("steps", "why"),
     [
-        ([found_categories(), Normalizer()], "a later step would mix in"),
-        ([found_categories(), MinMaxScaler((1, 2))], "a later step would mix in"),
-        ([OneHotEncoder(), MaxAbsScaler()], "treats a category that a fold has not seen"),
+        ([found_categories(), Normalizer()], "a later step would use"),
+        ([found_categories(), MinMaxScaler((1, 2))], "a later step would use"),
+        ([OneHotEncoder(), MaxAbsScaler()], "treats categories unseen in a fold"),
         ([given_categories(["city"], min_frequency=3)], "its min_frequency"),
         ([FunctionTransformer(lambda X: X), SimpleImputer(strategy="median")], "its median"),
         ([FeatureUnion([("a", MaxAbsScaler())], transformer_weights={"a": 2})], "weights"),
@@ -588,7 +588,7 @@ def test_steps_that_make_data_frames_are_fitted_by_fold(table):
     X, y = table
     for step, why in (
         (MaxAbsScaler(), "MaxAbsScaler returns a data frame"),
-        ("passthrough", "the rows after its steps are no array of numbers"),
+        ("passthrough", "the preprocessed rows are not an array of numbers"),
     ):
         steps = make_column_transformer(
             (found_categories(sparse_output=False), ["city"]), (step, ["size"])
@@ -777,7 +777,7 @@ def test_naive_bayes_does_not_keep_rows_as_few_others_have_scaled_them(in_column
     pipeline = make_pipeline(scaler, learner)
     cv = StratifiedKFold(5, shuffle=True, random_state=0)
     found = tree_cross_validate(pipeline, X, y, cv=cv, scoring="accuracy")
-    assert f"{type(learner).__name__} would keep the first rows as the step" in found.why
+    assert f"{type(learner).__name__} would use the first rows as the step" in found.why
     np.testing.assert_allclose(found.test_score, cross_val_score(pipeline, X, y, cv=cv))
 
 

@@ -394,11 +394,11 @@ def test_regressors(make_data):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"scoring": ["error", "error"]}, "scoring must hold different names"),
-        ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must hold each score once"),
+        ({"scoring": ["error", "error"]}, "scoring must have distinct names"),
+        ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must have each score once"),
         ({"scoring": {"error", "roc_auc"}}, "several of these in a list or dict"),
-        ({"scoring": []}, "scoring must hold one or more scores by name"),
-        ({"scoring": {1: "error"}}, "scoring must hold one or more scores by name"),
+        ({"scoring": []}, "scoring must have one or more scores by name"),
+        ({"scoring": {1: "error"}}, "scoring must have one or more scores by name"),
         ({"scoring": ["error", None]}, "scoring must be None, a loss name"),
         ({"scoring": ["error", "roc_ac"]}, "did you mean 'roc_auc'"),
         ({"scoring": ["error", "squared_error"]}, "scoring='squared_error' is not for a class"),
@@ -407,7 +407,7 @@ def test_regressors(make_data):
         ({"optimize": ["error", "error"]}, "optimize must be one of the names in scoring"),
         ({"optimize": []}, "optimize must be one of the names in scoring"),
         ({"optimize": 3}, "optimize must be one of the names in scoring"),
-        ({"scoring": None, "optimize": "error"}, "optimize must be None where scoring is None"),
+        ({"scoring": None, "optimize": "error"}, "optimize must be None if scoring is None"),
         (
             {"optimize": ["error", "roc_auc"], "report": "folds"},
             "report must be None if optimize is a list, because Optuna cannot prune",

@@ -326,7 +326,7 @@ LACKS = "a training set lacks a category"
                 SimpleImputer(), encoder(min_frequency=27, handle_unknown="infrequent_if_exist")
             ),
             "",
-            "its infrequent_categories_ of a training set are others than those of all rows",
+            "its infrequent_categories_ of a training set differ from those of all rows",
         ),
         (
             columns(SimpleImputer(add_indicator=True)),
@@ -337,7 +337,7 @@ LACKS = "a training set lacks a category"
         (
             columns(make_pipeline(SimpleImputer(), PolynomialFeatures(2))),
             "",
-            "its statistics_ of a training set are others than those of all rows",
+            "its statistics_ of a training set differ from those of all rows",
         ),
         (
             columns(make_pipeline(MinMaxScaler(clip=True), SimpleImputer())),
@@ -347,14 +347,14 @@ LACKS = "a training set lacks a category"
         (
             columns(FunctionTransformer(lambda X: X.fillna(X.mean()))),
             "",
-            "its function may look at all rows",
+            "its function may use all rows",
         ),
         (
             ColumnTransformer(
                 [("some", SimpleImputer(), lambda X: list(X.columns[:2]))], remainder="drop"
             ),
             "",
-            "a function selects the columns of 'some', and may look at all rows",
+            "a function selects the columns of 'some', and may use all rows",
         ),
         (
             ColumnTransformer(

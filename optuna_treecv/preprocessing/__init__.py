@@ -1,7 +1,6 @@
-"""The steps of a Pipeline before its learner: which are done once, and which run with the folds.
+"""The preprocessing of a Pipeline: which transformers are fitted once, and which with the models.
 
-``decisions`` decides how each step is treated, and divides a Pipeline into steps that can be done
-ahead of the folds and the learner behind them. ``fitted`` does the steps on all rows, and runs
-others with the models: in the kernel of a compiled learner, or in Python. ``parts`` walks through
-steps that hold others.
+``decisions`` determines the kind of each transformer, and divides a Pipeline into preprocessing
+and learner. ``fitted`` fits transformers on all rows, and runs incremental ones with the models:
+in the kernel of a compiled learner, or in Python. ``parts`` walks through composed transformers.
 """

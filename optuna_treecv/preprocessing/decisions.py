@@ -1,11 +1,10 @@
-"""Decides the kind of each transformer of a Pipeline, and divides Pipelines by that.
+"""Decides the kind of each transformer of a Pipeline, and divides Pipelines accordingly.
 
-Only the transformers named here are evaluated once, on all rows, before the rows are divided into
-folds. Those of ``ROWWISE`` are stateless: they transform each row for itself, and so do encoders
-whose columns are given. The others are fitted once. They learn from all rows which columns there
-are, and nothing else: a column that no training row of a fold has is zero in all of them, so a
-linear learner that starts at zero never touches its weight, and its fold scores are those of
-encoding inside each fold.
+Only the transformers named here are evaluated once, on all rows, before the split into folds.
+Those of ``ROWWISE`` are stateless: they transform each row independently, and so do encoders with
+given categories. The others are fitted once. They learn only the set of columns from all rows: a
+column that no training row of a fold has is zero in all of them, so a linear learner that starts
+at zero never changes its weight, and fold scores are those of encoding inside each fold.
 """
 
 from collections.abc import Iterator
@@ -51,8 +50,8 @@ from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import parts_of
 from optuna_treecv.preprocessing.parts import path_to
 
-#: Transform each row for itself. The tag ``requires_fit=False`` of other transformers says that
-#: they learn nothing, but not that they look at one row at a time.
+#: Transform each row independently. The tag ``requires_fit=False`` of other transformers means
+#: that they learn nothing, but not that they process one row at a time.
 ROWWISE = (
     AdditiveChi2Sampler,
     Binarizer,
@@ -64,17 +63,17 @@ ROWWISE = (
     SimpleImputer,
 )
 
-# The parameters by which values count that are frequent enough, where they leave out none.
+# The parameters that drop values by frequency, with the settings that drop none.
 _NO_FREQUENCIES: dict[type, dict[str, Any]] = {
     OneHotEncoder: {"min_frequency": None, "max_categories": None},
     CountVectorizer: {"max_df": 1.0, "min_df": 1, "max_features": None},
 }
 
 
-# Learners of scikit-learn whose weights start at 0, are changed by a row only where the row is not
-# 0, and do not depend on the number of columns. So a column that no training row has changes
-# nothing. It does in others: naive Bayes divides by the number of columns, an MLP draws its first
-# weights, and the random numbers of each column would move those of the next.
+# Learners of scikit-learn whose weights start at 0, are changed by a row only in its nonzero
+# columns, and do not depend on the number of columns. So a column that no training row has changes
+# nothing. It does in others: naive Bayes divides by the number of columns, and an MLP draws its
+# first weights, so that a further column would change the random numbers of the next ones.
 _LINEAR = {
     "PassiveAggressiveClassifier",
     "PassiveAggressiveRegressor",
@@ -83,8 +82,8 @@ _LINEAR = {
     "SGDRegressor",
 }
 
-# Models with a penalty on coefficients, and the parameter that makes it one. Then a column that no
-# training row has gets the coefficient 0.
+# Models with a penalty on coefficients, by the parameter of the penalty. A column that no training
+# row has then gets the coefficient 0.
 _PENALISED = {
     "ElasticNet": "alpha",
     "Lasso": "alpha",
@@ -95,11 +94,11 @@ _PENALISED = {
 }
 
 
-_EACH_ROW = "it transforms each row for itself"
+_EACH_ROW = "it transforms each row independently"
 
 
 class Decision(NamedTuple):
-    """How a step is treated.
+    """The kind of a transformer, with the reason.
 
     Attributes
     ----------
@@ -108,7 +107,7 @@ class Decision(NamedTuple):
     step : transformer
     kind : Kind
     why : str
-        The reason, after "because"; of incremental transformers the means, after "by".
+        The reason, to follow "because"; of incremental transformers, how they are trained.
     """
 
     path: str
@@ -123,23 +122,23 @@ class Decision(NamedTuple):
 
 
 def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
-    """Return how the steps before the last one of a Pipeline are treated, in their order.
+    """Return the decisions about the transformers of a Pipeline, in their order.
 
     Parameters
     ----------
     pipeline : Pipeline
     models : ModelsFrom
-        How the models of its last step are trained.
+        How the models of the last step are trained.
     """
     *before, (_, last) = pipeline.steps
     return list(_decisions("", Pipeline(before), models, last, ()))
 
 
 def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: Any) -> str:
-    """Return which steps must be fitted by fold, and why; "" if none must.
+    """Return the reasons why transformers must be fitted per fold; "" if none must be.
 
-    A step that must only be because of one behind it, such as a scaler before SelectKBest, is
-    named if no other one must be by itself.
+    A transformer that must be fitted per fold only because of a later one, such as a scaler before
+    SelectKBest, is named only if there is no other reason.
 
     Parameters
     ----------
@@ -147,19 +146,19 @@ def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: An
     models : ModelsFrom
     learner : estimator
     """
-    by_fold = [one for one in decisions if one.kind is Kind.PER_FOLD]
-    alone = [one for one in by_fold if decide(one.step, models, learner)[0] is Kind.PER_FOLD]
-    named = [f"{one.path!r} cannot be done before the folds: {one.why}" for one in alone]
-    named = named or [
-        f"{one.path!r} cannot be done before the folds: {one.why}" for one in by_fold[-1:]
+    per_fold = [d for d in decisions if d.kind is Kind.PER_FOLD]
+    alone = [d for d in per_fold if decide(d.step, models, learner)[0] is Kind.PER_FOLD]
+    reasons = [f"{d.path!r} cannot be done before the folds: {d.why}" for d in alone]
+    reasons = reasons or [
+        f"{d.path!r} cannot be done before the folds: {d.why}" for d in per_fold[-1:]
     ]
-    return "the step " + ", and the step ".join(named) if named else ""
+    return "the step " + ", and the step ".join(reasons) if reasons else ""
 
 
 def _decisions(
     path: str, step: Any, models: ModelsFrom, learner: Any, behind: tuple[Any, ...]
 ) -> Iterator[Decision]:
-    """Yield how the parts of a step are treated that hold no others."""
+    """Yield the decisions about the transformers in a step that are not composed."""
     if is_passed(step):
         return
     if type(step) not in COMPOSED:
@@ -182,20 +181,20 @@ def _decisions(
 def decide(
     step: Any, models: ModelsFrom, learner: Any = None, behind: Sequence[Any] = ()
 ) -> tuple[Kind, str]:
-    """Return how a step before a learner is treated, and why, as in ``Decision``.
+    """Return the kind of a transformer and the reason, as in ``Decision``.
 
     Parameters
     ----------
     step : transformer
-        It holds no others.
+        Not composed of others.
     models : ModelsFrom
     learner : estimator
     behind : sequence of transformers
-        The steps between this one and the learner.
+        The transformers between this one and the learner.
     """
     if models is ModelsFrom.FIT:
         why = "" if hasattr(step, "partial_fit") else why_not_once(step)
-        return Kind.PER_FOLD, why or "the models are fitted by fold"
+        return Kind.PER_FOLD, why or "the models are refitted per fold"
     if models is ModelsFrom.PARTIAL_FIT_IN_ORDER:
         return Kind.INCREMENTAL, _how_it_runs(step)
     if models is ModelsFrom.SUMS:
@@ -210,7 +209,7 @@ def decide(
         kind, how = Kind.COMPILED, "by the means of the values that a model has seen"
         why_not = _why_not_compiled(step, models, learner, behind)
     elif adds_columns(step):
-        kind, how = Kind.FITTED_ONCE, "a column that only test rows have touches no weight"
+        kind, how = Kind.FITTED_ONCE, "a column that only test rows have changes no weight"
         why_not = why_not_once(step) or _why_columns_act(learner, behind)
     else:
         kind, how = Kind.STATELESS, _EACH_ROW
@@ -219,11 +218,11 @@ def decide(
 
 
 def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[Kind, str]:
-    """Return as ``decide``; of ``ONCE_IF_EQUAL``, the rows show whether it holds."""
+    """Return the same as ``decide``; whether ``ONCE_IF_EQUAL`` holds depends on the rows."""
     kind, why_not = type(step), why_not_rowwise(step)
-    # Behind an imputer on sums, missing values are still there, and another would note them.
+    # After an imputer on sums, missing values are still there, and an indicator would show them.
     leaves = [leaf for part in behind for _, leaf in leaves_of("", part)]
-    notes = kind is SimpleImputer and any(getattr(one, "add_indicator", False) for one in leaves)
+    notes = kind is SimpleImputer and any(getattr(leaf, "add_indicator", False) for leaf in leaves)
     if acts_on_columns(step) and all(map(acts_on_columns, behind)) and not notes:
         if kind is StandardScaler:
             return Kind.FROM_SUMS, "they give the means and scales of each training set"
@@ -232,7 +231,7 @@ def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[Ki
     if why_not and acts_on_columns(step) and kind is not SimpleImputer:
         other = next(part for part in behind if not acts_on_columns(part))
         return Kind.PER_FOLD, (
-            f"its numbers differ between folds, and {type(other).__name__} behind it works on them"
+            f"its statistics differ between folds, and the later {type(other).__name__} uses them"
         )
     if why_not and kind is SimpleImputer:
         or_else = (
@@ -249,7 +248,7 @@ def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[Ki
 
 
 def acts_on_columns(step: Any) -> bool:
-    """Return whether a step fills in, shifts and scales columns by numbers of training rows."""
+    """Return whether a step imputes, centres and scales columns by training statistics."""
     if type(step) in COMPOSED:
         if getattr(step, "transformer_weights", None):
             return False
@@ -266,31 +265,31 @@ def _fills_nan(step: SimpleImputer) -> bool:
 
 
 def _why_columns_vary(step: ColumnTransformer) -> str:
-    """Return why the columns of a branch may depend on the rows, a clause."""
+    """Return the reason why the columns of a branch may depend on the rows; "" if they do not."""
     for name, _, columns in step.transformers:
         if callable(columns) and type(columns) is not make_column_selector:
-            return f"a function selects the columns of {name!r}, and may look at all rows"
+            return f"a function selects the columns of {name!r}, and may use all rows"
     return ""
 
 
 def _how_it_runs(step: Any) -> str:
-    """Return by what a step runs in Python."""
+    """Return how a transformer is run in Python, in words."""
     if hasattr(step, "partial_fit"):
         return "by partial_fit on each training phase"
     if type(step) is FunctionTransformer and why_not_once(step):
-        return "on the rows of each training phase, and its function sees no others"
+        return "on the rows of each training phase, which its function sees alone"
     if get_tags(step).requires_fit:
         return "on each phase"
     return "on each training phase, because it is stateless"
 
 
 def runs_in_python(step: Any) -> bool:
-    """Return whether a step is one that ``partial_fit`` trains."""
+    """Return whether a transformer is trained by ``partial_fit``."""
     return hasattr(step, "partial_fit") and type(step) not in ROWWISE
 
 
 def ignores_zero_columns(learner: Any) -> bool:
-    """Return whether a column that is zero in all training rows changes nothing in a learner."""
+    """Return whether a column that is zero in all training rows has no effect on a learner."""
     if isinstance(learner, CompiledEstimator):
         return learner.is_linear
     name = type(learner).__name__
@@ -302,7 +301,7 @@ def ignores_zero_columns(learner: Any) -> bool:
 
 def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
     if not all(map(_only_runs, behind)):
-        return "it changes with the rows seen, and a later step would be done once"
+        return "it changes with the rows seen, and a later step is fitted once"
     try:
         check_incremental(step, of_class=False, called="it", transforms=True)
     except ValueError as error:
@@ -313,20 +312,20 @@ def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
 def _why_not_compiled(
     step: Any, models: ModelsFrom, learner: CompiledEstimator, behind: Sequence[Any]
 ) -> str:
-    """Return why a kernel cannot run a scaler, or an imputer by means, a clause."""
+    """Return the reason why a kernel cannot run a scaler or imputer by means; "" if it can."""
     is_scaler, can_stand = type(step) is StandardScaler, not behind
     if not is_scaler:
         if step.add_indicator:
-            return "its add_indicator looks at all rows"
+            return "its add_indicator uses all rows"
         if not _fills_nan(step):
-            return f"it takes {step.missing_values!r} for a missing value, and not NaN"
+            return f"its missing_values is {step.missing_values!r} and not NaN"
         runs_behind = models is ModelsFrom.PARTIAL_FIT and all(map(_only_runs, behind))
         can_stand = runs_behind or [type(part) for part in behind] in ([], [StandardScaler])
     if not can_stand:
         changing = "scales change" if is_scaler else "means change"
-        return f"its {changing} with the rows seen, and a later step would be done once"
+        return f"its {changing} with the rows seen, and a later step is fitted once"
     if models is ModelsFrom.PARTIAL_FIT:
-        return "its means run in the kernels alone, and other steps run in Python"
+        return "its means are computed only in the kernels, but other steps run in Python"
     if learner.settles_on_rows:
         rows = "scaled rows" if is_scaler else "rows"
         return f"{type(learner).__name__} derives its step size from the {rows}"
@@ -334,105 +333,106 @@ def _why_not_compiled(
 
 
 def _why_columns_act(learner: Any, behind: Sequence[Any]) -> str:
-    """Return why a column that is zero in all training rows has an effect, a clause."""
+    """Return the reason why a column that is zero in training has an effect; "" if it has none."""
     if not ignores_zero_columns(learner):
-        return f"a category that no training row has would count in {type(learner).__name__}"
+        return f"a category without training rows would affect {type(learner).__name__}"
     if not all(map(_keeps_zeros, behind)):
-        return "a later step would mix in categories that no training row has"
+        return "a later step would use categories without training rows"
     return ""
 
 
 def _only_runs(step: Any) -> bool:
-    """Return whether a step is one that runs in Python, or a Pipeline of such steps."""
+    """Return whether a step is trained by ``partial_fit``, or a Pipeline of such steps."""
     if type(step) is Pipeline:
         return all(is_passed(part) or _only_runs(part) for _, part in step.steps)
     return runs_in_python(step)
 
 
 def _keeps_zeros(step: Any) -> bool:
-    """Return whether a column of zeros stays one and does not change the others."""
+    """Return whether a column of zeros remains zero and does not affect other columns."""
     if type(step) in COMPOSED:
         return all(_keeps_zeros(part) for _, part, *_ in parts_of(step))
-    if type(step) is MinMaxScaler:  # it makes a column of zeros one of its least value
+    if type(step) is MinMaxScaler:  # turns a column of zeros into its minimum
         return bool(step.feature_range[0] == 0)
     if is_passed(step) or type(step) in (StandardScaler, MaxAbsScaler, PolynomialFeatures):
         return True
-    if type(step) is SimpleImputer:  # it may take the zeros themselves for missing values
+    if type(step) is SimpleImputer:  # zeros may be its missing_values
         return not (isinstance(step.missing_values, Real) and step.missing_values == 0)
     return type(step) is FunctionTransformer and step.func is None
 
 
 def why_not_once(step: Any) -> str:
-    """Return why a transformer cannot be done once, a clause; an empty string if it can."""
+    """Return the reason why a transformer cannot be fitted once; "" if it can."""
     kind = type(step)
     if kind is FunctionTransformer:
-        # A ufunc with a signature sees whole rows or columns, and arguments may hold an entry per
-        # row; without either, a function sees one number at a time.
+        # A ufunc with a signature sees whole rows or columns, and arguments may contain an entry
+        # per row; without either, a function sees one number at a time.
         func = step.func
         is_ufunc = isinstance(func, np.ufunc) and func.signature is None and not step.kw_args
-        return "" if func is None or is_ufunc else "its function may look at all rows"
+        return "" if func is None or is_ufunc else "its function may use all rows"
     if kind is SimpleImputer:
         if step.strategy != "constant":
-            return f"its {step.strategy} comes from the rows"
-        return "its add_indicator looks at all rows" if step.add_indicator else ""
+            return f"its {step.strategy} depends on the rows"
+        return "its add_indicator uses all rows" if step.add_indicator else ""
     if kind is OneHotEncoder:
         finds = adds_columns(step)
         if step.handle_unknown != "ignore" and (finds or step.handle_unknown != "error"):
             return (
-                f"handle_unknown={step.handle_unknown!r} treats a category that a fold has not "
-                "seen in another way than 'ignore'"
+                f"handle_unknown={step.handle_unknown!r} treats categories unseen in a fold "
+                "differently from 'ignore'"
             )
         if finds and step.drop is not None:
-            return "its drop comes from the rows"
+            return "its drop depends on the rows"
     if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
         for name, value in _NO_FREQUENCIES[kind].items():
             setting = getattr(step, name)
             # The type counts, because 1 is a number of rows and 1.0 a share of them.
             if type(setting) is not type(value) or setting != value:
-                does = "comes from the rows" if kind is OneHotEncoder else "counts rows"
+                does = "depends on the rows" if kind is OneHotEncoder else "counts rows"
                 return f"its {name} {does}"
     if kind in (CountVectorizer, HashingVectorizer):
         for name in ("preprocessor", "tokenizer", "analyzer"):
             if callable(getattr(step, name)):
-                return f"its {name} is a function, which may look at other rows"
+                return f"its {name} is a function, which may use other rows"
     is_once = kind in (CountVectorizer, OneHotEncoder, *ROWWISE)
     return "" if is_once else f"{kind.__name__} learns from the rows"
 
 
 def why_not_rowwise(step: Any) -> str:
-    """Return why a transformer may make other rows or columns of other training rows, a clause.
+    """Return the reason why the output of a transformer depends on its training rows.
 
-    Return an empty string if it transforms each row for itself, whatever it is fitted on.
+    It is "" if the transformer transforms each row independently, whatever it is fitted on.
     """
     if adds_columns(step):
-        return "it makes a column for each value it finds"
+        return "it creates a column for each value in the training rows"
     if type(step) is SimpleImputer and not step.keep_empty_features:
-        return "it leaves out columns that have no value in a training set"
+        return "it drops columns without values in a training set"
     return why_not_once(step)
 
 
 class DividedPipeline(NamedTuple):
-    """A Pipeline, divided into the steps before its learner and the learner.
+    """A Pipeline, divided into preprocessing and learner.
 
-    The running steps are those of the kernels, where all are and the learner is compiled.
-    Otherwise each step with ``partial_fit`` is trained in Python on the rows of each phase.
+    Incremental transformers run in the kernel if it supports all of them and the learner is
+    compiled. Otherwise each transformer with ``partial_fit`` is trained in Python on the rows of
+    each phase.
 
     Attributes
     ----------
     pipeline : Pipeline
     before : Pipeline
-        The steps, not fitted.
+        The preprocessing, not fitted.
     kinds : dict
-        How the parts of the steps are treated, by their paths, as in ``Decision``.
+        The kinds of transformers by their paths, as in ``Decision``.
     last : estimator
         The learner.
     prefix : str
-        Before the names of the learner's parameters.
+        The prefix of the learner's parameters.
     is_compiled : bool
-        Whether the learner is a CompiledEstimator whose kernel does the running steps. Otherwise
-        they run in Python.
+        Whether the learner is a CompiledEstimator whose kernel runs the incremental transformers.
+        Otherwise they run in Python.
     why_python : str
-        Why the steps of a compiled learner run in Python, a clause.
+        The reason why the transformers of a compiled learner run in Python; "" if they do not.
     """
 
     pipeline: Pipeline
@@ -445,7 +445,7 @@ class DividedPipeline(NamedTuple):
 
 
 def compiled_part(estimator: Any) -> CompiledEstimator | None:
-    """Return an estimator if it is compiled, or else the compiled learner behind such steps."""
+    """Return the compiled learner of an estimator or Pipeline whose kernel runs it, or None."""
     if isinstance(estimator, CompiledEstimator):
         return estimator
     parts = split(estimator)
@@ -453,12 +453,12 @@ def compiled_part(estimator: Any) -> CompiledEstimator | None:
 
 
 def split(estimator: Any) -> DividedPipeline | str:
-    """Divide a Pipeline; return why its steps cannot be done before the folds, a clause.
+    """Divide a Pipeline; return the reason why its preprocessing must be refitted per fold.
 
-    It is empty if there is no Pipeline, if its learner has no ``partial_fit``, or if all its steps
-    can be trained in Python one after the other, as they are.
+    The reason is "" if there is no Pipeline, if its learner has no ``partial_fit``, or if the
+    whole Pipeline can be trained incrementally, step by step.
     """
-    if type(estimator) is not Pipeline or all(is_passed(one) for _, one in estimator.steps[:-1]):
+    if type(estimator) is not Pipeline or all(is_passed(step) for _, step in estimator.steps[:-1]):
         return ""
     if not isinstance(estimator.steps[-1][1], CompiledEstimator):
         return split_in_python(estimator)
@@ -468,14 +468,14 @@ def split(estimator: Any) -> DividedPipeline | str:
     in_python = split_in_python(estimator, by_kernel)
     if isinstance(in_python, DividedPipeline):
         return in_python
-    # Where a step runs in Python that the kernels do not know, their reason is none.
+    # If the kernels do not support a step that runs in Python, their reason is not relevant.
     steps = (step for _, step in leaves_of("", Pipeline(estimator.steps[:-1])))
-    needs_python = any(runs_in_python(one) and type(one) is not StandardScaler for one in steps)
+    needs_python = any(runs_in_python(s) and type(s) is not StandardScaler for s in steps)
     return in_python if in_python and needs_python else by_kernel
 
 
 def split_in_python(pipeline: Pipeline, why_python: str = "") -> DividedPipeline | str:
-    """Divide a Pipeline whose running steps run in Python; return as ``split`` does."""
+    """Divide a Pipeline whose incremental transformers run in Python, as ``split``."""
     last = pipeline.steps[-1][1]
     if is_incremental(pipeline) or not hasattr(last, "partial_fit") or not is_incremental(last):
         return ""
@@ -489,17 +489,17 @@ def _split(pipeline: Pipeline, models: ModelsFrom, why_python: str = "") -> Divi
         return why
     steps = copy(pipeline)
     steps.steps, steps.memory = before, None
-    kinds = {one.path: one.kind for one in decisions}
+    kinds = {d.path: d.kind for d in decisions}
     return DividedPipeline(
         pipeline, steps, kinds, last, f"{name}__", models is ModelsFrom.KERNEL, why_python
     )
 
 
 def why_rows_age(estimator: Any) -> str:
-    """Return why a learner must not be trained behind steps that run, a clause; empty if it may.
+    """Return the reason why a learner must not follow incremental transformers; "" if it may.
 
-    The first rows are scaled by few others. Learners that take steps forget them; naive Bayes
-    counts all rows alike.
+    The first rows are scaled by the statistics of few rows. Learners that take gradient steps
+    forget them, but naive Bayes weighs all rows equally.
     """
     last = last_step(estimator)
     if isinstance(last, NAIVE_BAYES):
@@ -507,8 +507,8 @@ def why_rows_age(estimator: Any) -> str:
             if leaf is not last and runs_in_python(leaf):
                 kind = type(last).__name__
                 return (
-                    f"{kind} would keep the first rows as the step {path!r} made them when it had "
-                    "seen few"
+                    f"{kind} would use the first rows as the step {path!r} transformed them after "
+                    "few rows"
                 )
     return ""
 

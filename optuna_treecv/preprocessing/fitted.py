@@ -1,11 +1,11 @@
-"""The steps of a Pipeline before its learner, fitted on all rows.
+"""The preprocessing of a Pipeline, fitted on all rows.
 
-``FittedSteps`` stand before a learner that is trained row by row, ``Table`` before sums over rows.
+``FittedSteps`` precede a learner that is trained row by row, ``Table`` precedes sums over rows.
 
-In the steps that are done once, placeholders stand for the running steps (``placeholders.py``).
-A compiled learner scales the rows and fills in missing values itself, by the moments of the rows
-that a model has seen (``_kernels/moments.pxd``). In Python, ``Running`` trains the steps by
-``partial_fit`` on the rows of each phase.
+In the transformers that are fitted once, placeholders replace the incremental ones
+(``placeholders.py``). A compiled learner scales rows and imputes missing values itself, by the
+moments of the rows that a model has seen (``_kernels/moments.pxd``). In Python, ``Running`` trains
+transformers by ``partial_fit`` on the rows of each phase.
 """
 
 from collections.abc import Iterable
@@ -71,11 +71,11 @@ from optuna_treecv.rows.layout import SparseRows
 
 
 def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
-    """Return why some folds would get sparse rows and others not, a clause; "" if not.
+    """Return the reason why only some folds would get sparse rows; "" if all get the same form.
 
-    A ColumnTransformer decides it by the density of what its branches return for the rows that it
-    is fitted on; done once, by all rows. Learners such as ``SGDClassifier`` and ``Ridge`` treat
-    sparse rows in another way.
+    A ColumnTransformer decides by the density of the output of its branches for the rows that it
+    is fitted on; fitted once, by all rows. Learners such as ``SGDClassifier`` and ``Ridge`` treat
+    sparse rows differently.
     """
     stacks: list[tuple[ColumnTransformer, list[tuple[Any, Any]]]] = []
 
@@ -84,7 +84,7 @@ def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
             stacks.append((step, branches))
         return step.transform(unshared(step, X))
 
-    # One row tells whether any branch is sparse, before all rows are transformed.
+    # One row is enough to find sparse branches, before all rows are transformed.
     rows_after("", fitted, take_rows(X, slice(0, 1)), note)
     if stacks:
         stacks.clear()
@@ -99,7 +99,7 @@ def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
 
 
 def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]) -> bool:
-    """Return whether each training set has the rows in the form that all rows have."""
+    """Return whether the output for each training set has the form of that for all rows."""
     n_rows = outputs[0][1].shape[0]
     n_numbers, n_others = np.zeros(n_rows), 0  # of each row; of columns that all folds have
     encoded = [sparse.csc_array((n_rows, 0))]  # the columns of values that encoders find
@@ -113,7 +113,7 @@ def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]
             n_others += after.shape[1]
     columns = sparse.hstack(encoded, format="csc")
     n_trained, n_numbers, n_present = _of_training_sets(cut, n_numbers, columns)
-    # A column that no row of a training set has may be left out of its rows.
+    # A column that no row of a training set has may be missing in its rows.
     for n_columns in (n_others + n_present, n_others + columns.shape[1]):
         density = n_numbers / np.maximum(n_trained * n_columns, 1)
         if np.any((density < fitted.sparse_threshold) != fitted.sparse_output_):
@@ -124,7 +124,7 @@ def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]
 def _of_training_sets(
     cut: Cut, n_numbers: np.ndarray, columns: sparse.csc_array
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each training set's number of rows, of numbers, and of such columns that it has."""
+    """Return the numbers of rows, of numbers and of present columns of each training set."""
     n_columns = np.count_nonzero(np.diff(columns.indptr))
     n_present = n_columns - trained_without(cut, columns).sum(axis=1)
     if isinstance(cut, Folds):
@@ -135,28 +135,28 @@ def _of_training_sets(
     return n_trained, np.array([n_numbers[rows].sum() for rows in trains]), n_present
 
 
-# The most numbers of a row that ``engines/treecv/kernels/scaled.pyx`` takes, half of its ``ROOM``.
+# The maximum length of a row in ``engines/treecv/kernels/scaled.pyx``, half of its ``ROOM``.
 MOST_NUMBERS = 2**11
 
-# Sparse rows are made dense before they are scaled, if they have at most so many columns.
+# Sparse rows are made dense before scaling if they have at most this many columns.
 _MOST_DENSE = 96
 
 
 class Running(BaseEstimator):
-    """Trains steps on their columns of the rows, each on what the steps before it return.
+    """Trains transformers on their columns, each on the output of the previous ones.
 
     Parameters
     ----------
     parts : list of tuple (step, start, stop, dtype, is_sparse)
-        The steps in their order, which are trained in place; the first and the last column of each
-        (exclusive); and the form in which it gets them, as in ``Placeholder``.
+        The transformers in their order, which are trained in place; the first and the last column
+        of each (exclusive); and the form of these columns, as in ``Placeholder``.
     """
 
     def __init__(self, parts: list[tuple[Any, int, int, str, bool]]) -> None:
         self.parts = parts
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Train each step on further rows."""
+        """Train each transformer on further rows."""
         labels = () if y is None else (y,)
         for number, (step, start, stop, dtype, is_sparse) in enumerate(self.parts, 1):
             rows = _columns_of(X, start, stop, dtype, is_sparse)
@@ -168,7 +168,7 @@ class Running(BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the rows as the steps transform them."""
+        """Return the transformed rows."""
         for step, start, stop, dtype, is_sparse in self.parts:
             rows = _columns_of(X, start, stop, dtype, is_sparse)
             X = _with_columns(X, start, stop, step.transform(rows))
@@ -176,7 +176,7 @@ class Running(BaseEstimator):
 
 
 def _columns_of(X: Any, start: int, stop: int, dtype: str, is_sparse: bool) -> Any:
-    """Return columns of rows, in the form in which a step gets them from the steps before."""
+    """Return columns of rows in the form that the previous steps would return."""
     columns = X if (start, stop) == (0, X.shape[1]) else X[:, start:stop]
     if is_sparse and not sparse.issparse(X):
         columns = sparse.csr_matrix(columns)
@@ -186,12 +186,12 @@ def _columns_of(X: Any, start: int, stop: int, dtype: str, is_sparse: bool) -> A
 
 
 def _with_columns(X: Any, start: int, stop: int, columns: Any) -> Any:
-    """Return rows with others of their columns, as sparse or dense as they were."""
+    """Return rows with replaced columns, in the same form, sparse or dense."""
     check_consistent_length(X, columns)
     if columns.shape[1] != stop - start:
         raise ValueError(
-            "estimator must have running steps that keep the number of columns, got one that "
-            f"makes {columns.shape[1]} of {stop - start}."
+            "estimator must have incremental steps that keep the number of columns, got one that "
+            f"returns {columns.shape[1]} columns for {stop - start}."
         )
     if not sparse.issparse(X):
         columns = columns.toarray() if sparse.issparse(columns) else columns
@@ -201,36 +201,35 @@ def _with_columns(X: Any, start: int, stop: int, columns: Any) -> Any:
 
 
 class FittedSteps:
-    """Steps before a learner, fitted on all rows, with placeholders for those that run.
+    """Preprocessing fitted on all rows, with placeholders for incremental transformers.
 
-    They run in the learner's kernel, or else in a step before the learner (``Running``).
+    These run in the learner's kernel, or else in a step before the learner (``Running``).
 
     Parameters
     ----------
     parts : DividedPipeline
-    X : the rows as given
+    X : the user's rows
     y : ndarray or None
-        The targets as given.
+        The user's targets.
 
     Attributes
     ----------
-    X : the rows as given
+    X : the user's rows
     is_compiled : bool
-        Whether they run in the learner's kernel.
+        Whether incremental transformers run in the learner's kernel.
     settings : dict
-        What states depend on besides the learner and the rows after the steps.
+        The settings on which states depend, besides the learner and the transformed rows.
     acts : ndarray of shape (3, n_columns)
-        Whether the kernel subtracts the mean of a column, divides it by its scale, and puts its
-        mean in the place of missing values.
+        Whether the kernel centres a column, scales it, and imputes its mean for missing values.
     is_beside : ndarray of shape (n_columns,)
-        The columns that a kernel reads beside sparse rows.
+        The dense columns that a kernel reads next to sparse rows.
     has_running : bool
-        Whether any step runs.
+        Whether there are incremental transformers.
 
     Raises
     ------
     NotAheadError
-        If the learner cannot stand behind these steps.
+        If the learner does not support such preprocessing.
     """
 
     def __init__(self, parts: DividedPipeline, X: Any, y: np.ndarray | None = None) -> None:
@@ -241,36 +240,36 @@ class FittedSteps:
         with self.naming():
             before = with_placeholders("", parts.before, parts.kinds)
             self._fitted = clone(before).fit(unshared(before, X), y)
-            some = self._transform(take_rows(X, slice(0, 1)))
-        if not self.is_compiled and not sparse.issparse(some):
+            first = self._transform(take_rows(X, slice(0, 1)))
+        if not self.is_compiled and not sparse.issparse(first):
             try:
-                are_numbers = isinstance(some, np.ndarray)  # a data frame has names of columns
-                check_array(some, dtype="numeric", ensure_all_finite=False)
+                are_numbers = isinstance(first, np.ndarray)  # a data frame has column names
+                check_array(first, dtype="numeric", ensure_all_finite=False)
             except (TypeError, ValueError):
                 are_numbers = False
             if not are_numbers:
-                raise NotAheadError("the rows after its steps are no array of numbers")
+                raise NotAheadError("the preprocessed rows are not an array of numbers")
         takes_sparse = parts.last.row_layout.sparse if self.is_compiled else True
-        if sparse.issparse(some) and not (sparse.issparse(X) or takes_sparse):
+        if sparse.issparse(first) and not (sparse.issparse(X) or takes_sparse):
             raise ValueError(
                 f"estimator must have steps that give dense rows to {type(parts.last).__name__}, "
-                "got sparse ones; use sparse_output=False of a OneHotEncoder, or "
+                "got sparse rows; use sparse_output=False of a OneHotEncoder, or "
                 "sparse_threshold=0 of a ColumnTransformer, instead."
             )
         self._running = [
             (part, slice(columns[0], columns[-1] + 1))
-            for part, columns in columns_of_placeholders(self._fitted, X, some)
+            for part, columns in columns_of_placeholders(self._fitted, X, first)
             if not isinstance(part, ImputerPlaceholder) or is_running_imputer(part.step)
         ]
         self.has_running = bool(self._running)
         self._makes_dense = self._lies_beside = False
         self.settings: dict[str, Any] = {}
         if self.is_compiled:
-            self._lay_out(some, takes_sparse)
+            self._lay_out(first, takes_sparse)
 
-    def _lay_out(self, some: Any, takes_sparse: bool) -> None:
-        """Find out what a kernel does to which columns, and how the rows lie for it."""
-        n_columns = some.shape[1]
+    def _lay_out(self, first: Any, takes_sparse: bool) -> None:
+        """Set the columns that a kernel centres, scales and imputes, and the form of its rows."""
+        n_columns = first.shape[1]
         self.acts = np.zeros((3, n_columns), np.uint8)
         for part, at in self._running:
             if is_running_imputer(part.step):
@@ -282,12 +281,12 @@ class FittedSteps:
             return
         self.settings = {"running steps": tuple(self.acts)}
         n_numbers, (rows, numbers) = n_columns, ("rows", "columns")
-        if sparse.issparse(some):
+        if sparse.issparse(first):
             self._lies_beside = bool(self.is_beside.any())
             if self._lies_beside and n_columns <= _MOST_DENSE:
                 self._makes_dense, self._lies_beside = takes_sparse, False
                 return
-            # A sparse row has the numbers stored in it and those of all columns beside it.
+            # The length of a sparse row includes all dense columns next to it.
             n_numbers = int(np.diff(self._transform(self.X).indptr).max() + self.is_beside.sum())
             rows, numbers = "sparse rows", "numbers"
         if n_numbers >= MOST_NUMBERS:
@@ -297,43 +296,42 @@ class FittedSteps:
             )
 
     def _transform(self, X: Any) -> Any:
-        """Return rows after the steps that are done once."""
+        """Return rows transformed by the steps that are fitted once."""
         return self._fitted.transform(unshared(self._fitted, X))
 
     def transform(self, X: Any) -> Any:
-        """Return rows after the steps that are done once, as they are prepared."""
+        """Return rows transformed by the steps that are fitted once, in the form to prepare."""
         after = self._transform(X)
         if self.is_compiled:
             return after.toarray() if self._makes_dense else after
         if sparse.issparse(after):
             return after
-        with naming_entries(after):  # where a table has missing integers, these are objects
+        with naming_entries(after):  # integers of a table with missing values are objects
             return check_array(after, dtype="numeric", ensure_all_finite=False)
 
     def naming(self) -> AbstractContextManager[None]:
-        """Name the step, or the column after the steps, that an error is about."""
+        """Return a context in which errors name the failing step, or the transformed column."""
         return naming_step(self._pipeline, self.X, self._y)
 
     def fewest_known(self, learner: Any) -> int | None:
-        """Return in how few rows a column that is filled has values; None: it does not matter.
+        """Return the minimum number of known values of an imputed column; None if irrelevant.
 
-        A linear learner gives no weight to a column whose mean is not known, as if it was left
-        out.
+        A linear learner gives no weight to a column whose mean is unknown, as if it was dropped.
         """
-        known = (
+        counts = (
             part.fewest_known
             for part in all_placeholders(self._fitted)
             if hasattr(part, "fewest_known")
             and not (is_running_imputer(part.step) and ignores_zero_columns(learner))
         )
-        return min(known, default=None)
+        return min(counts, default=None)
 
     def why_form_varies(self, cuts: Iterable[Cut]) -> str:
-        """Return as the function does; kernels give the same for sparse and dense rows."""
+        """Return as the function; kernels give the same models for sparse and dense rows."""
         return "" if self.is_compiled else why_form_varies(self._fitted, self.X, cuts)
 
     def layout_for(self, pipeline: Pipeline) -> RowLayout:
-        """Return the layout of the rows that the learner behind these steps needs."""
+        """Return the layout of the rows that the learner needs."""
         if not self.is_compiled:
             return layout_for(pipeline)
         layout: RowLayout = pipeline.steps[-1][1].row_layout
@@ -342,7 +340,7 @@ class FittedSteps:
         return replace(layout, beside=self.is_beside.tobytes()) if self._lies_beside else layout
 
     def running(self, name: str, last: Any, seed: int) -> Any:
-        """Return a learner with this name behind the steps that run with it in Python."""
+        """Return the learner with this name after the transformers that run in Python."""
         if not self._running:
             return last
         parts = [
@@ -352,14 +350,14 @@ class FittedSteps:
         return Pipeline([(f"before {name}", Running(parts)), (name, last)])
 
     def fitted(self, last: Any, moments: tuple[int, np.ndarray] | None = None) -> Pipeline:
-        """Return a fitted Pipeline of these steps and a fitted learner.
+        """Return the fitted Pipeline of this preprocessing and a fitted learner.
 
         Parameters
         ----------
         last : estimator
-            Fitted. If its steps run in Python, these stand before it.
+            Fitted; a Pipeline from ``running`` if transformers run in Python.
         moments : (int, ndarray of shape (3, n_columns)) or None
-            If they run in its kernel, the number of rows and the moments of the columns.
+            The number of rows and the moments of the columns, if they run in the kernel.
         """
         trained: list[Any] = []
         if self._running and not self.is_compiled:
@@ -370,7 +368,7 @@ class FittedSteps:
             n_rows, of_columns = moments
             trained = [(n_rows, of_columns[:, at]) for _, at in self._running]
         put_back = {
-            part: part.put_back(one) for (part, _), one in zip(self._running, trained, strict=True)
+            part: part.put_back(t) for (part, _), t in zip(self._running, trained, strict=True)
         }
         whole = copy(self._pipeline)
         *before, (name, _) = whole.steps
@@ -379,48 +377,49 @@ class FittedSteps:
         return whole
 
 
-# The rows of a block of columns.
+# The number of rows of a block of columns.
 _ROWS = 16 * BLOCK
 
-# The most numbers of the maps of all folds: 400 MB.
+# The maximum number of entries of the maps of all folds: 400 MB.
 _MOST_NUMBERS = 2**24
 
-# Sparse rows are made dense where that takes at most so many times their memory.
+# Sparse rows are made dense if that takes at most this many times their memory.
 _MOST_TIMES = 8
 
 
 class Table:
-    """The steps before a model, fitted on all rows, and the rows after them.
+    """The preprocessing before sums over rows, fitted on all rows, and the transformed rows.
 
     Parameters
     ----------
     steps : Pipeline
         Not fitted.
     kinds : mapping
-        How its parts are treated, by their paths.
-    X : the rows as given
+        The kinds of transformers by their paths.
+    X : the user's rows
     y : ndarray or None
-        The targets as given.
+        The user's targets.
     cuts : sequence of Folds or Splits
     has_one_form : bool
-        Whether each training set must get rows in the form of all rows, sparse or dense.
+        Whether the rows of each training set must have the form of all rows, sparse or dense.
     may_be_dense : bool
-        Whether sparse rows may be made dense where the steps of each fold fill in or scale.
+        Whether sparse rows may be made dense if they are imputed or scaled per fold.
     name : bytes
-        Tells the steps from others.
+        Identifies the preprocessing.
 
     Attributes
     ----------
     n_features : int
-        The columns after the steps.
+        The number of transformed columns.
     is_sparse : bool
+        Whether the transformed rows are sparse.
     has_maps : bool
-        Whether the steps of each fold do something else to the columns.
+        Whether columns are imputed or scaled per fold.
 
     Raises
     ------
     NotAheadError
-        If the steps must be fitted to each training set.
+        If the preprocessing must be refitted per fold.
     """
 
     def __init__(
@@ -440,13 +439,13 @@ class Table:
             after = _numbers(self._fitted.fit_transform(unshared(self._fitted, X), y))
         except NotAheadError:
             raise
-        except Exception as error:  # whatever steps raise; the fits will raise it again
+        except Exception as error:  # of any step; refits per fold will raise it again
             raise NotAheadError("the steps cannot transform all rows") from error
         self.n_features, self.is_sparse = int(after.shape[1]), sparse.issparse(after)
         self._check(cuts)
         if has_one_form and not self.is_sparse and (why := why_form_varies(self._fitted, X, cuts)):
             raise NotAheadError(why)
-        if any(len(getattr(one, "varying", ())) for one in all_placeholders(self._fitted)):
+        if any(len(getattr(p, "varying", ())) for p in all_placeholders(self._fitted)):
             after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
         self._running = columns_of_placeholders(self._fitted, X, after)
         self._lay_out(after)
@@ -455,15 +454,15 @@ class Table:
             self._lay_out(after.toarray())
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
-            raise NotAheadError(f"its steps have other numbers in each of {n_folds:,} folds")
-        are_sought = len(self._filled) and any(
+            raise NotAheadError(f"its steps have other statistics in each of {n_folds:,} folds")
+        are_refitted = len(self._filled) and any(
             part.step.strategy != "mean" for part, _ in self._running if _fills(part)
         )
-        if are_sought and n_folds > MOST_FITS:
+        if are_refitted and n_folds > MOST_FITS:
             raise NotAheadError(f"a SimpleImputer has other values in each of {n_folds:,} folds")
 
     def _check(self, cuts: Sequence[Cut]) -> None:
-        """Refuse steps that would do something else if they were fitted to some training set."""
+        """Refuse steps that would transform differently if they were fitted to a training set."""
         for path, part in leaves_of("", self._fitted, is_fitted=True):
             if isinstance(part, TablePlaceholder):
                 for cut in cuts:
@@ -474,15 +473,15 @@ class Table:
                 part.forget()
 
     def _lay_out(self, after: Any) -> None:
-        """Find the columns with missing values, and what stands in their places."""
+        """Find the columns with missing values, and their placeholder numbers."""
         imputed = [columns for part, columns in self._running if _fills(part)]
         columns = np.unique(np.concatenate([[], *imputed]).astype(int))
         values = _columns(after, columns)
         has_missing = np.isnan(values).any(axis=0)
         self._filled = columns[has_missing]
-        # Numbers near the others: beside a large offset, 0 would cost digits.
+        # Numbers near the others, because 0 would cost digits next to a large offset.
         self._near = np.nanmedian(values[:, has_missing], axis=0).astype(after.dtype)
-        self.has_maps = bool(len(self._filled)) or not all(_fills(one) for one, _ in self._running)
+        self.has_maps = bool(len(self._filled)) or not all(_fills(p) for p, _ in self._running)
         self._ahead: Any = self._shared(after)
 
     def _shared(self, after: Any) -> Any:
@@ -501,8 +500,8 @@ class Table:
         return sparse.hstack([shared, is_missing.astype(after.dtype)], format="csr")
 
     def transform(self, X: Any) -> Any:
-        """Return the columns that all folds share, of all rows."""
-        shared, self._ahead = self._ahead, None  # the rows go to the task, which keeps them
+        """Return the columns that all folds share, for all rows."""
+        shared, self._ahead = self._ahead, None  # the cross-validation stores the rows
         if shared is None:
             with foreign_code():
                 after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
@@ -511,8 +510,8 @@ class Table:
         return shared
 
     def maps(self, rows: PreparedRows, chunks: Chunks) -> ColumnMaps:
-        """Return what the steps of each fold do to prepared rows."""
-        d, columns = self.n_features, np.unique(np.concatenate([its for _, its in self._running]))
+        """Return the imputation and scaling of prepared rows per fold."""
+        d, columns = self.n_features, np.unique(np.concatenate([c for _, c in self._running]))
         if isinstance(rows.X, SparseRows):
             shared = rows.X.as_given(0, chunks.n_rows, d + len(self._filled))
         else:
@@ -523,20 +522,20 @@ class Table:
         values[:, filled] = np.where(missing, np.nan, values[:, filled])
         sets = [chunks.train_parts(chunk) for chunk in range(chunks.n_chunks)]
         n_rows = np.array([[sum(map(n_rows_of, parts))] for parts in sets])
-        known = _spreads_of_sets(values, chunks)
-        fill, centre, scale = np.zeros((3, *known.mean.shape))
+        observed = _spreads_of_sets(values, chunks)
+        fill, centre, scale = np.zeros((3, *observed.mean.shape))
         scale += 1
-        spread, is_open = known, np.isin(columns, self._filled)
-        for part, its in self._running:
-            at = np.searchsorted(columns, its)
+        spread, is_open = observed, np.isin(columns, self._filled)
+        for part, of_part in self._running:
+            at = np.searchsorted(columns, of_part)
             if _fills(part):
                 gaps = at[is_open[at]]
                 is_open[gaps] = False
-                fill[:, gaps] = _statistics(part, values, sets, known, gaps)
-                n_missing = np.zeros_like(known.n_rows)
-                n_missing[:, gaps] = n_rows - known.n_rows[:, gaps]
-                # What is filled in lies between the others.
-                ends = np.maximum(fill, known.low), np.minimum(fill, known.high)
+                fill[:, gaps] = _statistics(part, values, sets, observed, gaps)
+                n_missing = np.zeros_like(observed.n_rows)
+                n_missing[:, gaps] = n_rows - observed.n_rows[:, gaps]
+                # Imputed values extend the range of the others.
+                ends = np.maximum(fill, observed.low), np.minimum(fill, observed.high)
                 spread = merge_spreads(spread, Spread(n_missing, fill, np.zeros_like(fill), *ends))
             else:
                 shift, factor = _scaling(part.step, spread, centre, scale)
@@ -549,7 +548,7 @@ class Table:
 
 
 def _is_narrow(after: Any) -> bool:
-    """Return whether sparse rows take little more memory if they are dense."""
+    """Return whether sparse rows take only a little more memory as dense rows."""
     size = after.dtype.itemsize
     return bool(size * np.prod(after.shape) <= _MOST_TIMES * (size + 4) * after.nnz)
 
@@ -559,7 +558,7 @@ def _fills(part: TablePlaceholder) -> bool:
 
 
 def _numbers(after: Any) -> Any:
-    """Return rows after steps, sparse or an array of numbers."""
+    """Return transformed rows as CSR or as an array of floats."""
     if sparse.issparse(after):
         return after.tocsr()
     after = np.asarray(after)
@@ -568,28 +567,28 @@ def _numbers(after: Any) -> Any:
 
 def _columns(X: Any, columns: np.ndarray) -> np.ndarray:
     """Return columns of sparse or dense rows, float64."""
-    some = X[:, columns]
-    return np.asarray(some.toarray() if sparse.issparse(some) else some, dtype=np.float64)
+    part = X[:, columns]
+    return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
 
 
 def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
-    """Return the spreads of columns in each training set, (n_sets, n_columns); NaN is left out."""
+    """Return the spreads of columns in each training set without NaN, (n_sets, n_columns)."""
     zeros = np.zeros(values.shape[1])
     nothing = Spread(zeros, zeros, zeros, zeros + np.inf, zeros - np.inf)
 
     def of(rows: RowNumbers) -> Spread:
-        spreads = (_spread_of_known(values[some]) for some in blocks(rows, _ROWS))
+        spreads = (_spread_of_known(values[block]) for block in blocks(rows, _ROWS))
         return reduce(merge_spreads, spreads, nothing)
 
     if chunks.trains is not None:
-        each = [reduce(merge_spreads, map(of, parts)) for parts in chunks.trains]
+        of_sets = [reduce(merge_spreads, map(of, parts)) for parts in chunks.trains]
     else:
         parts = [of(slice(0, int(chunks.bounds[0])))]
         parts += [of(chunks.test_rows(chunk, chunk + 1)) for chunk in range(chunks.n_chunks)]
         before = accumulate(parts, merge_spreads)
         behind = [*accumulate(reversed(parts), merge_spreads)][::-1][2:]
-        each = list(map(merge_spreads, before, [*behind, nothing]))
-    return Spread(*map(np.array, zip(*each, strict=True)))
+        of_sets = list(map(merge_spreads, before, [*behind, nothing]))
+    return Spread(*map(np.array, zip(*of_sets, strict=True)))
 
 
 def _spread_of_known(block: np.ndarray) -> Spread:
@@ -610,27 +609,27 @@ def _statistics(
     part: TablePlaceholder,
     values: np.ndarray,
     sets: list[list[RowNumbers]],
-    known: Spread,
+    observed: Spread,
     columns: np.ndarray,
 ) -> np.ndarray:
-    """Return what an imputer learns of columns in each training set, (n_sets, n_columns)."""
-    means = known.mean[:, columns]
+    """Return the statistics of an imputer for each training set, (n_sets, n_columns)."""
+    means = observed.mean[:, columns]
     if part.step.strategy == "mean" or not len(columns):
         return means
     if isinstance(part, WordsPlaceholder):
-        return part.fills(means * known.n_rows[:, columns])
-    one = SimpleImputer(strategy=part.step.strategy)
-    some = values[:, columns]
-    return np.array([one.fit(np.vstack([some[rows] for rows in of])).statistics_ for of in sets])
+        return part.fills(means * observed.n_rows[:, columns])
+    imputer = SimpleImputer(strategy=part.step.strategy)
+    x = values[:, columns]
+    return np.array([imputer.fit(np.vstack([x[rows] for rows in of])).statistics_ for of in sets])
 
 
 def _scaling(
     scaler: Any, spread: Spread, centre: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what a scaler subtracts from columns, and by what it divides them.
+    """Return the centres and scales of a scaler.
 
-    ``spread`` is that of columns from which ``centre`` is subtracted first, and which are divided
-    by ``scale``.
+    ``spread`` is that of the columns before they are centred and scaled by ``centre`` and
+    ``scale``.
     """
     low, high = (spread.low - centre) / scale, (spread.high - centre) / scale
     mean, squares = (spread.mean - centre) / scale, spread.squares / np.square(scale)

@@ -1,4 +1,4 @@
-"""Steps of Pipelines: their kinds, the parts of those that hold others, the part that fails."""
+"""Steps of Pipelines: their kinds, the parts of composed steps, and the step that fails."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -47,7 +47,7 @@ class ModelsFrom(Enum):
 
 
 def fills_categories(imputer: Any, encoder: Any) -> bool:
-    """Return whether what an imputer fills in is one of the columns of the encoder behind it."""
+    """Return whether an imputer fills in a category that the next step encodes as a column."""
     return (
         type(imputer) is SimpleImputer
         and imputer.strategy == "most_frequent"
@@ -59,43 +59,43 @@ def fills_categories(imputer: Any, encoder: Any) -> bool:
 
 
 def is_running_imputer(step: Any) -> bool:
-    """Return whether a step is an imputer by means."""
+    """Return whether a step imputes means."""
     return type(step) is SimpleImputer and step.strategy == "mean"
 
 
 def adds_columns(step: Any) -> bool:
-    """Return whether a transformer that is done once makes a column for each value it finds."""
+    """Return whether a transformer creates a column for each value of the rows."""
     if type(step) is OneHotEncoder:
-        return isinstance(step.categories, str)  # otherwise they are given as lists
+        return isinstance(step.categories, str)  # "auto", not lists
     return type(step) is CountVectorizer and step.vocabulary is None
 
 
-#: The steps that hold others, and the attribute in which they do.
+#: The composed steps, and the attribute with their parts.
 COMPOSED = {Pipeline: "steps", ColumnTransformer: "transformers", FeatureUnion: "transformer_list"}
 
-# What rows that a step cannot take make it raise. Others, such as that of a worker which ended,
-# are not looked into.
+# The errors that steps raise for invalid rows. Others, such as that of a lost worker, are not
+# analysed.
 _OF_ROWS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-# Of an error, so much stands in the sentence.
+# The maximum length of an error in a message.
 _MOST_CHARACTERS = 240
 
 
 class NotAheadError(Exception):
-    """Raised where steps cannot be done ahead of the folds, with the reason, a clause."""
+    """Raised if preprocessing must be refitted per fold, with the reason."""
 
 
 def is_passed(step: Any) -> bool:
-    """Return whether a word stands in the place of a step."""
+    """Return whether a step is None, "passthrough" or "drop"."""
     return step is None or step in ("passthrough", "drop")
 
 
 def steps_before(estimator: Any) -> list[tuple[str, Any]]:
-    """Return the names and the steps of a Pipeline before its last step, without mere words."""
+    """Return the names and transformers of a Pipeline before its last step."""
     if type(estimator) is not Pipeline:
         return []
     *before, (_, last) = estimator.steps
-    return [one for one in before if not is_passed(one[1])] + steps_before(last)
+    return [(n, step) for n, step in before if not is_passed(step)] + steps_before(last)
 
 
 def path_to(path: str, name: str) -> str:
@@ -104,9 +104,9 @@ def path_to(path: str, name: str) -> str:
 
 
 def parts_of(step: Any, is_fitted: bool = False) -> list[tuple[Any, ...]]:
-    """Return the parts of a composed step: (name, transformer), columns behind them if any.
+    """Return the parts of a composed step: (name, transformer) or (name, transformer, columns).
 
-    If ``is_fitted``, they are the fitted ones.
+    If ``is_fitted``, they are fitted.
     """
     if type(step) is not ColumnTransformer:
         return list(getattr(step, COMPOSED[type(step)]))
@@ -116,7 +116,7 @@ def parts_of(step: Any, is_fitted: bool = False) -> list[tuple[Any, ...]]:
 
 
 def leaves_of(path: str, step: Any, is_fitted: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield the transformers in a step that hold no others, each with its path."""
+    """Yield (path, transformer) for each transformer in a step that is not composed."""
     if type(step) in COMPOSED:
         for name, part, *_ in parts_of(step, is_fitted):
             yield from leaves_of(path_to(path, name), part, is_fitted)
@@ -125,7 +125,7 @@ def leaves_of(path: str, step: Any, is_fitted: bool = False) -> Iterator[tuple[s
 
 
 def unshared(step: Any, X: Any) -> Any:
-    """Return rows for a step: a copy where ``copy=False``, of it or a part, may overwrite them."""
+    """Return rows for a step; a copy if ``copy=False`` of a transformer may overwrite them."""
     for _, leaf in leaves_of("", step):
         params = leaf.get_params() if hasattr(leaf, "get_params") else {}
         if any(name.rpartition("__")[2] == "copy" and not params[name] for name in params):
@@ -133,13 +133,13 @@ def unshared(step: Any, X: Any) -> Any:
     return X
 
 
-#: What is done with a step that is no Pipeline: (path, step, rows, branches) -> rows after it.
-#: The branches of a step that has some are tuples of a part and the rows after it.
+#: The action on a step that is not a Pipeline: (path, step, rows, branches) -> transformed rows.
+#: The branches of a composed step are pairs of a part and the rows that it has transformed.
 Action = Callable[[str, Any, Any, list[tuple[Any, Any]]], Any]
 
 
 def rows_after(path: str, step: Any, X: Any, act: Action) -> Any:
-    """Return the rows after a step, whose parts they pass first, in their order.
+    """Return the rows after a step, applying ``act`` to its parts in their order.
 
     Parameters
     ----------
@@ -174,9 +174,9 @@ def _branches(step: Any, X: Any) -> Iterator[tuple[str, Any, Any]]:
     selects, is_fitted = step, hasattr(step, "transformers_")
     if not is_fitted:
         listed = [(name, "drop", columns) for name, _, columns in step.transformers]
-        try:  # it finds out which columns are left for the remainder
+        try:  # determines the columns of the remainder
             selects = ColumnTransformer(listed).fit(X)
-        except Exception:  # noqa: BLE001  # the step itself raises it again
+        except Exception:  # noqa: BLE001  # the step raises it again
             return
     parts = {name: part for name, part, *_ in parts_of(step, is_fitted)}
     for name, _, columns in selects.transformers_:
@@ -187,33 +187,33 @@ def _branches(step: Any, X: Any) -> Iterator[tuple[str, Any, Any]]:
 
 @contextmanager
 def foreign_code() -> Generator[None]:
-    """Raise as a ValueError whatever code of others raises, such as the steps of a Pipeline.
+    """Return a context that raises errors of foreign code, such as steps, as ValueErrors.
 
-    Engines refuse rows by a ValueError, so that the folds are fitted. An error of another type is
-    one of ours.
+    A ValueError makes engines refuse the rows, so that models are refitted per fold. Errors of
+    other types are bugs of this package.
     """
     try:
         yield
     except ValueError:
         raise
     except Exception as error:
-        message = f"estimator must have steps that take the rows of X, got {error!r}."
+        message = f"estimator must have steps that accept the rows of X, got {error!r}."
         raise ValueError(message) from error
 
 
 @contextmanager
 def naming_step(estimator: Any, X: Any, y: Any = None) -> Generator[None]:
-    """Raise an error of a step before a learner under one sentence that names the step.
+    """Return a context in which errors of preprocessing name the failing step.
 
-    The steps are fitted once more on all rows, one after the other, to find the one that fails. If
-    none does, an error about an entry is raised with the name of its column after the steps, and
-    any other as it is.
+    The steps are fitted again on all rows, one after the other, to find the one that fails. If
+    none does, an error about an entry is raised with the name of its transformed column, and any
+    other error unchanged.
 
     Parameters
     ----------
     estimator : estimator
-        Errors of estimators that are no Pipelines are left as they are.
-    X, y : rows and targets as given
+        Errors of estimators that are not Pipelines are unchanged.
+    X, y : the user's rows and targets
     """
     try:
         yield
@@ -225,14 +225,14 @@ def naming_step(estimator: Any, X: Any, y: Any = None) -> Generator[None]:
 
 
 def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | None:
-    """Return a sentence about the step that fails or about the learner's rows; None if neither."""
+    """Return a message about the failing step or the learner's rows, or None."""
     before, (name, last) = clone(Pipeline(estimator.steps[:-1])), estimator.steps[-1]
     try:
         rows_after("", before, X, partial(_after_fit, y))
     except ValueError as of_step:
         cause = of_step.__cause__
         assert cause is not None
-        # It is about all rows, but the error of a placeholder may be another, and clearer.
+        # This error is about all rows; that of a placeholder may differ, and be clearer.
         is_same = cause.__cause__ is not None or type(cause) is type(error)
         reason = shorten(str(cause if is_same else error), _MOST_CHARACTERS, placeholder=" ...")
         return f"{of_step}: {reason}"
@@ -240,25 +240,25 @@ def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | No
     try:
         fitted = before.fit(unshared(before, X), y)
         after, names = fitted.transform(unshared(before, X)), None
-        with suppress(AttributeError):  # not every transformer names its columns
+        with suppress(AttributeError):  # not every transformer has column names
             names = fitted.get_feature_names_out()
         with naming_entries(after, names=names):
             raise cause
-    except Exception as of_entry:  # noqa: BLE001  # the steps as a whole may raise anything
-        sentence = f"After the steps, for the {type(last).__name__} {name!r}: {of_entry}"
+    except Exception as of_entry:  # noqa: BLE001  # the whole Pipeline may raise anything
+        sentence = f"After preprocessing, for the {type(last).__name__} {name!r}: {of_entry}"
         return sentence if of_entry.__cause__ is cause else None
 
 
 def _after_fit(y: Any, path: str, step: Any, X: Any, branches: list[tuple[Any, Any]]) -> Any:
-    """Return the rows after a step that is fitted on them, or raise an error that names it."""
-    # The columns of an array have other numbers than those given, once some are selected.
+    """Return the rows after a step fitted on them, or raise an error that names the step."""
+    # Columns of an array have other numbers than the user's after a selection.
     entries = naming_entries(X) if hasattr(X, "columns") else nullcontext()
     try:
         with entries:
             after = clone(step).fit_transform(unshared(step, X), y)
         if np.shape(after)[0] != np.shape(X)[0]:
             raise ValueError(
-                "estimator must have steps that return a row for each row, got "
+                "estimator must have steps that return one row for each row, got "
                 f"{np.shape(after)[0]} for {np.shape(X)[0]}."
             )
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Placeholders for the steps of a Pipeline that are not done once, before all folds.
+"""Placeholders for transformers of a Pipeline that are not fitted once.
 
-In the steps that are done once, a placeholder stands for each running step and lets the rows pass.
-Afterwards the steps are put back as a model has them.
+In the preprocessing that is fitted once, a placeholder replaces each incremental transformer and
+passes rows through. Afterwards it is replaced by the transformer of a model.
 """
 
 from collections.abc import Iterator
@@ -45,12 +45,12 @@ from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import trained_without
 
-#: So many fits of a step to training sets are made at most, to see whether they agree.
+#: The maximum number of training sets to which a step is fitted to see whether they agree.
 MOST_FITS = 1000
 
 
 class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Stands in the place of a running step and lets the rows pass, as numbers.
+    """Replaces an incremental transformer and passes rows through, as numbers.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     Attributes
     ----------
     constant : int or None
-        What takes the place of the rows while it is found out which columns they become.
+        The number that replaces the rows while their output columns are determined.
     dtype : str
         The type of the rows, if it runs in Python.
     is_sparse : bool
-        Whether they are sparse.
+        Whether the rows are sparse.
     """
 
     constant: int | None = None
@@ -77,20 +77,20 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._is_from_sklearn = type(step).__module__.startswith("sklearn.")
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the rows as the step does; one that runs in Python is tried on them."""
+        """Check the rows as the step does; try a step that runs in Python."""
         if not self.in_python:
             if sparse.issparse(X) and self.step.with_mean:
                 clone(self.step).fit(X)  # raises its own error
             self._checked(X, reset=True)
             return self
-        # Steps of others may take strings, or need the names of the columns.
+        # Other steps may accept strings, or need column names.
         is_named = hasattr(X, "columns") and self._is_from_sklearn
         try:
             with naming_entries(X) if is_named else nullcontext():
                 self._try(self._checked(X, reset=True), y)
         except NotAheadError:
             raise
-        except Exception as error:  # of code that is not ours
+        except Exception as error:  # of foreign code
             if self._is_from_sklearn and isinstance(error, ValueError):
                 raise
             name = type(self.step).__name__
@@ -98,15 +98,15 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _try(self, rows: Any, y: Any) -> None:
-        """Try the step on the rows, because it must take an array and keep its columns."""
+        """Try the step on the rows, because it must accept an array and keep its columns."""
         tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
-        # A copy, because a step with copy=False writes into the rows that it gets.
+        # A copy, because a step with copy=False overwrites its rows.
         after = tried.transform(take_rows(rows, slice(0, 1)).copy())
         name = type(self.step).__name__
         if hasattr(after, "iloc"):
             raise NotAheadError(f"{name} returns a data frame")
         if sparse.issparse(after) != sparse.issparse(rows):
-            raise NotAheadError(f"{name} makes dense rows of sparse ones, or the reverse")
+            raise NotAheadError(f"{name} turns sparse rows into dense ones, or vice versa")
         if np.shape(after) != (1, rows.shape[1]):
             raise NotAheadError(f"{name} changes the number of columns")
         self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
@@ -188,14 +188,14 @@ class ImputerPlaceholder(Placeholder):
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the imputer, whose means are not used, and see which columns it keeps."""
+        """Fit the imputer to find the columns that it keeps; its means are not used."""
         self.like = clone(self.step).fit(X)
         _copy_names(self.like, self)
         self._kept = np.ones(self.n_features_in_, bool)
         if not self.step.keep_empty_features:
             n_known = (~_missing(self.step, X)).sum(axis=0)
             self._kept = n_known > 0
-            # In how few rows a column has values; those without any are left out in all folds.
+            # The minimum number of known values; columns without any are dropped in all folds.
             self.fewest_known = int(n_known[self._kept].min(initial=_num_samples(X)))
         return self
 
@@ -210,27 +210,27 @@ class ImputerPlaceholder(Placeholder):
         return X if self._kept.all() else X[:, self._kept]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that are kept."""
+        """Return the names of the remaining columns."""
         return self.like.get_feature_names_out(input_features)
 
     def put_back(self, trained: tuple[int, np.ndarray]) -> SimpleImputer:
-        """Return the imputer with the means of the values known in the rows of a model."""
+        """Return the imputer with the means of the known values in the rows of a model."""
         imputer = deepcopy(self.like)
         imputer.statistics_[self._kept] = trained[1][2]
         return imputer
 
 
 class TablePlaceholder(ImputerPlaceholder):
-    """Stands in the place of a step before sums over rows, fitted on all rows.
+    """Replaces a transformer before sums over rows, fitted on all rows.
 
-    It does what the step does, if that is the same in each fold, or lets the rows pass with their
-    missing values, for each fold to fill in and scale.
+    It transforms as the step if that is the same in each fold, or passes the rows through with
+    their missing values, which are imputed and scaled per fold.
 
     Parameters
     ----------
     step : OneHotEncoder, SimpleImputer, StandardScaler or MinMaxScaler
     passes : bool
-        Whether the rows pass.
+        Whether the rows are passed through.
 
     Attributes
     ----------
@@ -245,7 +245,7 @@ class TablePlaceholder(ImputerPlaceholder):
         self.passes = passes
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the step, and keep the rows for ``why_not``."""
+        """Fit the step, and store the rows for ``why_not``."""
         self.like = clone(self.step).fit(X)
         _copy_names(self.like, self)
         self._rows: Any = X
@@ -257,7 +257,7 @@ class TablePlaceholder(ImputerPlaceholder):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the rows as the step leaves them; if they pass, ``constant`` in their place."""
+        """Return transformed rows, or the rows or ``constant`` if they are passed through."""
         if not self.passes:
             return self.like.transform(X)
         rows = check_array(
@@ -276,7 +276,7 @@ class TablePlaceholder(ImputerPlaceholder):
         return rows
 
     def why_not(self, cut: Cut) -> str:
-        """Return why the step would be another one in some training set, a clause; "" if not."""
+        """Return the reason why the fitted step differs between folds; "" if it does not."""
         step, X = self.step, self._rows
         if type(step) is OneHotEncoder:
             encoder = OneHotEncoder(categories=self.like.categories_, handle_unknown="ignore")
@@ -299,32 +299,32 @@ class TablePlaceholder(ImputerPlaceholder):
         return self._why_varies(cut, "statistics_")
 
     def _why_varies(self, cut: Cut, name: str) -> str:
-        """Return why an attribute differs between training sets, a clause, by fits to each."""
+        """Return the reason why an attribute differs between training sets; "" if it does not."""
         if cut.n_folds > MOST_FITS:
-            return f"its {name} would be looked for in more than {MOST_FITS} training sets"
+            return f"its {name} would be compared in more than {MOST_FITS} training sets"
         for fitted in self._fitted_to_sets(cut):
             # As text, because the entries may be numbers, NaN, None and strings.
-            one, other = (map(repr, getattr(each, name)) for each in (self.like, fitted))
-            if list(one) != list(other):
-                return f"its {name} of a training set are others than those of all rows"
+            of_all, of_set = (map(repr, getattr(step, name)) for step in (self.like, fitted))
+            if list(of_all) != list(of_set):
+                return f"its {name} of a training set differ from those of all rows"
         return ""
 
     def _fitted_to_sets(self, cut: Cut) -> Iterator[Any]:
-        """Yield the step, fitted to each training set."""
+        """Yield the step fitted to each training set."""
         for chunk in range(cut.n_folds):
             yield clone(self.step).fit(take_rows(self._rows, cut.split(chunk).train_rows()))
 
     def forget(self) -> None:
-        """Forget the rows."""
+        """Release the rows."""
         self._rows = self._is_missing = None
 
 
 class WordsPlaceholder(TablePlaceholder):
-    """Stands in the place of an imputer by the most frequent value and the encoder behind it.
+    """Replaces an imputer by the most frequent value and the encoder after it.
 
-    It does what both do, fitted on all rows, where each training set has the same most frequent
+    It transforms as both, fitted on all rows, if each training set has the same most frequent
     value of a column as all rows. Otherwise a row with a missing value gets NaN in the columns of
-    the values that are filled in somewhere, for each fold to fill in 1 or 0.
+    the values that some fold imputes, which are then imputed per fold by 1 or 0.
 
     Parameters
     ----------
@@ -340,7 +340,7 @@ class WordsPlaceholder(TablePlaceholder):
         self.needs_all = needs_all
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit both, and keep the rows for ``why_not``."""
+        """Fit both, and store the rows for ``why_not``."""
         super().fit(X)
         self._encoder = clone(self.encoder).fit(self.like.transform(X))
         sizes = [len(names) for names in self._encoder.categories_]
@@ -349,7 +349,7 @@ class WordsPlaceholder(TablePlaceholder):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the columns of categories; NaN or ``constant`` where training sets differ."""
+        """Return the encoded columns, with NaN or ``constant`` where training sets differ."""
         rows = self._encoder.transform(self.like.transform(X))
         if self.constant is not None:
             filled = rows.toarray() if sparse.issparse(rows) else np.array(rows)
@@ -361,44 +361,44 @@ class WordsPlaceholder(TablePlaceholder):
         return rows + (holes if sparse.issparse(rows) else holes.toarray())
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns of categories."""
+        """Return the names of the encoded columns."""
         return self._encoder.get_feature_names_out(self.like.get_feature_names_out(input_features))
 
     def _gaps(self, is_missing: np.ndarray) -> np.ndarray:
         return is_missing[:, self._kept][:, self._features]
 
     def why_not(self, cut: Cut) -> str:
-        """Return why no fold can fill in the categories, a clause; find those that differ."""
-        is_gap, why = self._gaps(self._is_missing), super().why_not(cut)
-        if why or (is_gap.any() and cut.n_folds > MOST_FITS):
-            return why or self._why_varies(cut, "statistics_")
+        """Return the reason why categories cannot be imputed per fold; set ``varying``."""
+        is_gap, reason = self._gaps(self._is_missing), super().why_not(cut)
+        if reason or (is_gap.any() and cut.n_folds > MOST_FITS):
+            return reason or self._why_varies(cut, "statistics_")
         if is_gap.any():
             fitted, encoder = (self.like, *self._fitted_to_sets(cut)), copy(self._encoder)
-            vars(encoder).pop("feature_names_in_", None)  # of which these rows have none
-            after = encoder.transform([one.statistics_[self._kept] for one in fitted])
+            vars(encoder).pop("feature_names_in_", None)  # these rows have no names
+            after = encoder.transform([step.statistics_[self._kept] for step in fitted])
             after = after.toarray() if sparse.issparse(after) else after
             differ = np.flatnonzero(np.ptp(after, axis=0) * is_gap.any(axis=0))
             self.varying = np.union1d(self.varying, differ)
         after = self._encoder.transform(self.like.transform(self._rows))
-        known = sparse.csc_array(sparse.csc_array(after).multiply(~is_gap))
-        known.eliminate_zeros()
-        lacks = self.needs_all and trained_without(cut, known).count_nonzero()
+        observed = sparse.csc_array(sparse.csc_array(after).multiply(~is_gap))
+        observed.eliminate_zeros()
+        lacks = self.needs_all and trained_without(cut, observed).count_nonzero()
         return "a training set lacks a category" if lacks else ""
 
     def fills(self, counts: np.ndarray) -> np.ndarray:
-        """Return what training sets fill in, (n_sets, n_varying), from the counts of values.
+        """Return the imputed values of training sets, (n_sets, n_varying), from counts of values.
 
-        It is 1 for the most frequent value of a column, of several the first, and 0 for others.
+        It is 1 for the first most frequent value of a column, and 0 for others.
         """
         filled, features = np.zeros_like(counts), self._features[self.varying]
         for feature in np.unique(features):
-            its = np.flatnonzero(features == feature)
-            filled[np.arange(len(counts)), its[np.rint(counts[:, its]).argmax(axis=1)]] = 1
+            at = np.flatnonzero(features == feature)
+            filled[np.arange(len(counts)), at[np.rint(counts[:, at]).argmax(axis=1)]] = 1
         return filled
 
 
 def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
-    """Return which values an imputer takes for missing ones, (n_rows, n_columns)."""
+    """Return which values an imputer considers missing, (n_rows, n_columns)."""
     indicator = MissingIndicator(
         missing_values=imputer.missing_values, features="all", sparse=False
     )
@@ -406,14 +406,14 @@ def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
 
 
 def with_placeholders(path: str, step: Any, kinds: Mapping[str, Kind]) -> Any:
-    """Return a step, not fitted, with a placeholder for each running step.
+    """Return a copy of a step, not fitted, with placeholders for incremental transformers.
 
     Parameters
     ----------
     path : str
     step : transformer
     kinds : mapping
-        How the parts of the step are treated, by their paths.
+        The kinds of the transformers by their paths.
     """
     if type(step) in COMPOSED:
         copied = copy(step)
@@ -448,23 +448,23 @@ def _with_words(parts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, Any]) -> Any:
-    """Return a fitted step with its running steps as they are for some model.
+    """Return a fitted step with the incremental transformers of a model.
 
     Parameters
     ----------
     step : transformer
-        As given.
+        The user's step.
     fitted : transformer
         From ``with_placeholders``, fitted.
     trained : mapping
-        The running steps by their placeholders. A step that gets no columns has none.
+        The trained transformers by their placeholders, except those without columns.
     """
     if isinstance(fitted, Placeholder):
         return trained.get(fitted, getattr(fitted, "like", fitted.step))
     if not all_placeholders(fitted):
         return fitted
     whole = copy(fitted)
-    # The parameters of the fitted step hold placeholders, as does the remainder below.
+    # The parameters of the fitted step contain placeholders, as does the remainder below.
     vars(whole).update(clone(step).get_params(deep=False))
     originals = {name: part for name, part, *_ in parts_of(step)}
     parts = [
@@ -488,24 +488,24 @@ def all_placeholders(fitted: Any) -> list[Placeholder]:
 def columns_of_placeholders(
     fitted: Any, X: Any, after: Any
 ) -> list[tuple[Placeholder, np.ndarray]]:
-    """Return the placeholders that let rows pass, and their columns in the rows after all steps.
+    """Return the placeholders that pass rows through, and their columns in the transformed rows.
 
-    They hold a number that is unused otherwise where the placeholder returns it, because no step
-    that is done once stands behind one that lets rows pass.
+    A placeholder that returns an unused number finds its columns, because no step that is fitted
+    once follows one that passes rows through.
     """
-    one, first = take_rows(X, slice(0, 1)), _first_row(after)
+    row, first = take_rows(X, slice(0, 1)), _first_row(after)
     # An integer, because the rows may be of an integer type.
     unused = next(number for number in count() if not np.any(first == number))
-    found = []
+    pairs = []
     for part in all_placeholders(fitted):
         if isinstance(part, TablePlaceholder) and not part.passes:
             continue
         part.constant = unused
-        columns = np.flatnonzero(_first_row(fitted.transform(unshared(fitted, one))) == unused)
+        columns = np.flatnonzero(_first_row(fitted.transform(unshared(fitted, row))) == unused)
         part.constant = None
         if len(columns):
-            found.append((part, columns))
-    return found
+            pairs.append((part, columns))
+    return pairs
 
 
 def _first_row(rows: Any) -> np.ndarray:

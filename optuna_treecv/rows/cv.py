@@ -263,7 +263,7 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
             )
         if i >= max(MOST_SPLITS, n_rows) or n_bytes > MOST_BYTES:
             raise ValueError(
-                f"cv must be a splitter that ends, but {name} has yielded {i} splits of {n_rows} "
+                f"cv must be a splitter that ends, but {name} has made {i} splits of {n_rows} "
                 "rows; use a smaller n_splits instead."
             )
         trained = _row_numbers(split[0], n_rows, f"{name} trains on", i)

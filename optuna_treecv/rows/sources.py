@@ -81,8 +81,8 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         wrong = f"the iterator {type(X).__name__}; use numpy.stack(list(X))"
     if wrong:
         raise ValueError(
-            f"X must be rows that can be read repeatedly, got {wrong}, or the path of a Parquet "
-            "file of the rows, instead."
+            f"X must be rows that can be read repeatedly, got {wrong} instead, or the path of a "
+            "Parquet file of the rows."
         )
     if not isinstance(y, str):
         return X, y, None

@@ -1,1 +1,1 @@
-"""Fold scores: losses, which a study minimises, and scikit-learn scorers, which it maximises."""
+"""Losses, which a study minimises, and scikit-learn scorers, which it maximises."""

@@ -1,24 +1,24 @@
-"""Metrics of scikit-learn's scorers for many folds at once, from the outputs for all rows.
+"""Metrics of scikit-learn's scorers for many folds at once, from the predictions of all rows.
 
 The functions of this module share these arguments:
 
 response : ndarray
-    The response to each row of the model of its fold: finite numbers from the method that the
-    scorer calls. Predictions of classifiers are class codes, or -1 for a label that is no
-    class. Decision values for two classes have the shape (n_rows,), probabilities
-    (n_rows, n_classes), predictions of several targets (n_rows, n_targets).
+    The response for each row of its fold's model: finite numbers from the method that the scorer
+    calls. Predictions of classifiers are class codes, or -1 for unknown labels. Decision values
+    for two classes have the shape (n_rows,), probabilities (n_rows, n_classes), predictions of
+    several targets (n_rows, n_targets).
 targets : ndarray of shape (n_rows,), or of regressors (n_rows, n_targets)
     Class codes (int32), or numbers (float64). The score of several targets is the mean over them,
     as ``multioutput="uniform_average"`` of scikit-learn.
 weights : ndarray of shape (n_rows,), float64, or None
-    Not negative; None means that each row has the weight 1.
+    Not negative; None: each row has the weight 1.
 begins : ndarray of shape (n_folds,), int64
     Fold i consists of the rows ``begins[i]`` to ``begins[i + 1] - 1``, and the last fold of all
-    rows from its begin on. ``begins[0]`` is 0, and no fold is empty.
+    rows from its beginning on. ``begins[0]`` is 0, and no fold is empty.
 
-A fold for which scikit-learn raises an error gets NaN. Where scikit-learn warns of folds, there is
-one warning for all of them. Its sentence treats rows of weight 0 as absent. Callers ignore NumPy's
-warnings, because folds may divide by 0.
+A fold for which scikit-learn raises an error gets NaN. If scikit-learn warns for folds, there is
+one warning for all of them, which ignores rows of weight 0. Callers suppress NumPy's warnings,
+because folds may divide by 0.
 """
 
 from collections.abc import Callable
@@ -46,14 +46,14 @@ class FoldMetric:
     ----------
     of_folds : callable
         (response, targets, weights, begins) -> ndarray of shape (n_folds,), float64. Larger scores
-        are better. Scores of rows may follow, if they are known.
+        are better. A fifth argument is the scores of rows, if they are known.
     influence : callable
         (response, targets, weights) -> ndarray of shape (n_rows,), float64. The derivative of the
-        score by the weight of each row, where all rows are one fold. For weights w, the standard
-        error of that score is sqrt(sum((w * influence)**2)), the infinitesimal jackknife.
+        score by the weight of each row if all rows are one fold. For weights w, the standard error
+        of that score is sqrt(sum((w * influence)**2)), the infinitesimal jackknife.
     of_rows : callable or None
-        (response, targets) -> ndarray of shape (n_rows,), float64: the scores of rows, where the
-        score of a fold is their mean; None for others.
+        (response, targets) -> ndarray of shape (n_rows,), float64: the scores of rows if the score
+        of a fold is their mean; None for other metrics.
     """
 
     of_folds: Callable[..., Array]
@@ -73,7 +73,7 @@ def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
     Returns
     -------
     FoldMetric or None
-        None where the scorer itself must be called.
+        None if the scorer must be called.
     """
     if not scorer.is_registered:
         return None
@@ -83,7 +83,7 @@ def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
 
 
 def _is_defined(name: str, classes: list[Any]) -> bool:
-    """Return whether a scorer has a score for these classes that is the one of this module."""
+    """Return whether this module has the score of a scorer for these classes."""
     if name in ("f1", "average_precision"):
         return len(classes) == 2 and bool(classes[1] == 1)
     if name == "neg_brier_score":  # other pairs change their meaning in folds with one class
@@ -113,7 +113,7 @@ def _fold_of_rows(begins: Array, n_rows: int) -> Array:
 def _class_sums(values: Array, codes: Array, n_classes: int, begins: Array) -> Array:
     """Return the sums of values over the rows of each class, shape (n_folds, n_classes).
 
-    This table is never larger than decision values for all rows.
+    This array is never larger than decision values for all rows.
     """
     cells = _fold_of_rows(begins, len(codes)) * n_classes + codes
     return np.bincount(cells, values, len(begins) * n_classes).reshape(-1, n_classes)
@@ -135,11 +135,11 @@ def _warn(name: str, what: str, is_concerned: Array, why: str) -> None:
         )
 
 
-# Metrics that are means of a score of each row
+# Metrics that are means of row scores
 
 
 def _means(values: Array, weights: Array, begins: Array) -> Array:
-    """Return sum(w * value) / sum(w) of each fold, NaN where all weights are 0."""
+    """Return sum(w * value) / sum(w) of each fold, NaN if all weights are 0."""
     return _sums(weights * values, begins) / _sums(weights, begins)
 
 
@@ -149,13 +149,13 @@ def _mean_metric(
 ) -> FoldMetric:
     """Return the metric that is the mean of ``of_rows(response, targets)``.
 
-    Folds where ``are_undefined(response, targets, begins)`` is true get NaN.
+    Folds for which ``are_undefined(response, targets, begins)`` is true get NaN.
     """
 
     def of_folds(
-        response: Array, targets: Array, weights: Weights, begins: Array, *known: Array
+        response: Array, targets: Array, weights: Weights, begins: Array, *of_known: Array
     ) -> Array:
-        (scores,) = known or (of_rows(response, targets),)
+        (scores,) = of_known or (of_rows(response, targets),)
         means = _means(scores, _or_ones(weights, targets), begins)
         if are_undefined is not None:
             means[are_undefined(response, targets, begins)] = np.nan
@@ -170,7 +170,7 @@ def _mean_metric(
 
 
 def _valid(probabilities: Array) -> Array:
-    """Return the probabilities, NaN in rows with a number that scikit-learn refuses."""
+    """Return the probabilities, with NaN in rows with a number that scikit-learn refuses."""
     is_valid = (probabilities >= 0) & (probabilities <= 1)
     if is_valid.all():
         return probabilities
@@ -181,14 +181,14 @@ def _of_true_class(probabilities: Array, codes: Array) -> Array:
     if probabilities.shape[1] > 2:
         return _valid(probabilities)[np.arange(len(codes)), codes]
     second = _valid(probabilities[:, 1:])[:, 0]
-    # scikit-learn reads no other column, which leaves a small float32 only few digits.
+    # scikit-learn uses only the second column, so small float32 numbers have few digits.
     is_short = probabilities.dtype == np.float32
     first = _valid(probabilities[:, :1])[:, 0] if is_short else 1 - second
     return np.where(codes == 1, second, first)
 
 
 def _log_likelihood(probabilities: Array, codes: Array) -> Array:
-    """Return log p of the true class, where p is clipped by the eps of its type."""
+    """Return log p of the true class, with p clipped by the eps of its type."""
     p = _of_true_class(probabilities, codes)
     eps = np.finfo(p.dtype).eps
     return np.log(np.clip(p, eps, 1 - eps).astype(np.float64))
@@ -246,10 +246,10 @@ def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
 
 @_mean_of_columns
 def _r2_of_columns(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
-    """Return 1 - SSE / SST; where SST is 0, this is 1 without errors and 0 otherwise."""
+    """Return 1 - SSE / SST; if SST is 0, this is 1 without errors and 0 otherwise."""
     weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
     sse = _sums(weights * np.square(predicted - y), begins)
-    # Measured from one of them, equal numbers have a mean and an SST of exactly 0.
+    # After subtracting one of them, equal numbers have a mean and an SST of exactly 0.
     y = y - np.maximum.reduceat(np.where(weights > 0, y, -np.inf), begins)[fold]
     sst = _sums(weights * np.square(y - _means(y, weights, begins)[fold]), begins)
     return 1 - np.where(sst != 0, sse / sst, sse != 0)
@@ -259,7 +259,7 @@ def _r2_of_columns(predicted: Array, y: Array, weights: Weights, begins: Array) 
 def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (SSE / SST * (y - mean)^2 - (y - predicted)^2) / SST.
 
-    The change of the mean has no part in it, because SST is smallest at the mean.
+    The change of the mean does not contribute, because SST is minimal at the mean.
     """
     weights, squared = _or_ones(weights, y), np.square(predicted - y)
     spread = np.square(y - _means(y, weights, _ONE_FOLD))
@@ -299,11 +299,11 @@ def _balanced_accuracy_influence(predicted: Array, codes: Array, weights: Weight
 
 
 def _f1(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
-    """Return 2 TP / (positives + predicted positives), or 0 where there are neither."""
+    """Return 2 TP / (positives + predicted positives), or 0 if there are neither."""
     hits, counts = _hits_and_counts(predicted, codes)
     weights, have_weight = _or_ones(weights, codes), _have_weight(weights, begins)
     total = _sums(weights * counts, begins)
-    # scikit-learn refuses a label that is no class, except beside the positive class alone.
+    # scikit-learn refuses an unknown label unless only the positive class occurs besides.
     are_refused = np.logical_or.reduceat(predicted < 0, begins)
     are_refused &= np.logical_or.reduceat((codes == 0) | (predicted == 0), begins)
     are_empty = (total == 0) & have_weight & ~are_refused
@@ -321,35 +321,36 @@ def _f1_influence(predicted: Array, codes: Array, weights: Weights) -> Array:
 
 
 def _hits_and_counts(predicted: Array, codes: Array) -> tuple[Array, Array]:
-    """Return [true positive], and how often a row is positive: by its class, by prediction."""
+    """Return [true positive], and [positive] + [predicted positive] of each row."""
     is_positive, is_predicted = (codes == 1).astype(np.float64), predicted == 1
     return is_positive * is_predicted, is_positive + is_predicted
 
 
 # Metrics of ranked rows
 
-# As many rows are sorted together, unless one fold has more. Their arrays fit into a cache.
+# The number of rows that are sorted at once, unless one fold has more; their arrays fit into a
+# cache.
 _ROWS_AT_ONCE = 1 << 14
 
 
 def _ranked_by(response: Array) -> Array:
-    """Return decision values, or the probabilities of the second class."""
+    """Return the decision values, or the probabilities of the second class."""
     return response if response.ndim == 1 else response[:, 1]
 
 
 def _curves(
     response: Array, codes: Array, weights: Weights, begins: Array
 ) -> Iterator[tuple[Array, ...]]:
-    """Yield the curves of folds of one size, whose rows are sorted as a matrix.
+    """Yield the curves of folds of equal size, whose rows are sorted as a matrix.
 
     Yields
     ------
     folds : ndarray of int
     positives, negatives : ndarray of float64
         The weight of the positive and of the negative rows at or above each threshold, fold after
-        fold. The thresholds of a fold are its different scores, the largest one first.
+        fold. The thresholds of a fold are its distinct scores in descending order.
     firsts, lasts : ndarray of int
-        Where the first and the last threshold of each fold stand.
+        The indices of the first and the last threshold of each fold.
     """
     descending = -_ranked_by(response)
     sizes = fold_sizes(begins, len(codes))
@@ -372,7 +373,7 @@ def _curves(
 
 
 def _steps(cumulated: Array, firsts: Array) -> Array:
-    """Return the difference of each number of a curve to the one before, at first to 0."""
+    """Return the increments of a curve; that of the first threshold is from 0."""
     steps = np.diff(cumulated, prepend=0)
     steps[firsts] = cumulated[firsts]
     return steps
@@ -391,7 +392,7 @@ def _roc_auc(response: Array, codes: Array, weights: Weights, begins: Array) -> 
 
 
 def _roc_auc_influence(response: Array, codes: Array, weights: Weights) -> Array:
-    """Return (share of the other class that is ranked right - AUC) / weight of the own class.
+    """Return (correctly ranked share of the other class - AUC) / weight of the row's class.
 
     A tie counts half. The shares are the placements of DeLong, DeLong and Clarke-Pearson (1988).
     """

@@ -1,6 +1,6 @@
 """Metrics of folds: losses, which a study minimises, and scorers, which it maximises.
 
-The scoring of an evaluation is one or several of them, some of which are optimised.
+The scoring of an evaluation consists of one or several metrics, some of which are optimised.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,16 @@ class Loss:
     ----------
     name : str
     methods : str
-        The method of an estimator that gives the response.
+        The response method of an estimator.
     of_rows : callable
-        (response, targets) -> ndarray of shape (rows,), float64. With several targets it is the
-        mean over them.
+        (response, targets) -> ndarray of shape (n_rows,), float64; the mean over several targets.
     if_diverged : float
         The score of a fold whose model is not finite.
     row_range : (float, float) or None
-        The least and the greatest loss of a row; None unless there are both. ``range_by_name``
-        knows which losses are at least 0.
+        The minimum and maximum loss of a row; None unless there are both. ``range_by_name`` knows
+        which losses are at least 0.
     is_zero_one : bool
-        Whether each row scores 0 or 1, and nothing between.
+        Whether the loss of each row is 0 or 1.
     """
 
     name: str
@@ -57,7 +56,7 @@ class Loss:
 
 
 def fold_sizes(begins: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return the number of rows of each fold; ``np.diff`` takes longer for few folds."""
+    """Return the number of rows of each fold; faster than ``np.diff`` for few folds."""
     sizes = np.empty_like(begins)
     np.subtract(begins[1:], begins[:-1], out=sizes[:-1])
     sizes[-1] = n_rows - begins[-1]
@@ -74,7 +73,7 @@ def _error(predicted: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def _hinge(decision: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return max(0, 1 - margin).
 
-    For several classes this is the margin of Crammer & Singer, as in sklearn.metrics.hinge_loss.
+    For several classes, this is the margin of Crammer & Singer, as in sklearn.metrics.hinge_loss.
     """
     decision = decision.astype(np.float64)
     if decision.ndim == 1:
@@ -95,7 +94,7 @@ def _log_loss(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def mean_over_targets(errors: np.ndarray) -> np.ndarray:
-    """Return an error for each row from (rows,) or (rows, targets)."""
+    """Return errors of shape (n_rows,) from errors of shape (n_rows,) or (n_rows, n_targets)."""
     return errors if errors.ndim == 1 else errors.mean(axis=1)
 
 
@@ -115,8 +114,8 @@ def _squared_distance(distance: np.ndarray, _: Any) -> np.ndarray:
     return np.square(distance.astype(np.float64))
 
 
-#: The losses for each type of estimator, by its name in the tags of scikit-learn. The first one is
-#: the default, as in Table 1 of the TreeCV paper.
+#: The losses by the type of estimator in the tags of scikit-learn. The first one is the default,
+#: as in Table 1 of the TreeCV paper.
 LOSSES_FOR = {
     "classifier": [
         Loss("error", "predict", _error, if_diverged=1.0, row_range=(0.0, 1.0), is_zero_one=True),
@@ -134,7 +133,7 @@ LOSSES_FOR = {
 LOSSES = {loss.name: loss for losses in LOSSES_FOR.values() for loss in losses}
 
 
-#: The beginning of an error about a scorer, and its end.
+#: The beginning and the end of an error about a scorer.
 SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
 SCORER_ADVICE = "use make_scorer(accuracy_score), for example, instead"
 
@@ -151,21 +150,21 @@ class Scorer:
     is_registered : bool
         Whether ``name`` is a scorer name of scikit-learn.
     is_made : bool
-        Whether ``make_scorer`` of scikit-learn made it. Such a scorer uses nothing of an estimator
-        but its predictions.
+        Whether it was made by ``make_scorer`` of scikit-learn. Such a scorer uses only the
+        predictions of an estimator.
     methods : str, sequence of str or None
-        The method of an estimator that it calls, one of several, or None if unknown.
+        The response method that it calls, one of several, or None if unknown.
     is_mean : bool
-        Whether the score of several rows is known to be the mean over them, as a loss is.
+        Whether the score of several rows is known to be the mean of row scores, like a loss.
     is_of_training : bool
-        Whether it scores the rows that a model was trained on; folds must be fitted.
+        Whether it scores training rows; models must then be refitted per fold.
     row_range : (float, float) or None
-        The least and the largest score of a row; None if there are no such bounds.
+        The minimum and maximum score of a row; None without bounds.
     is_zero_one : bool
-        Whether each row scores 0 or 1, and nothing between.
+        Whether the score of each row is 0 or 1.
     error_score : float or None
-        The score that a search reports where the scorer raises an error. The score is then
-        ``FAILED`` until the search reports it, with a warning. None: errors are raised.
+        The score that a search reports, with a warning, if the scorer raises an error; until then
+        it is ``FAILED``. None: errors are raised.
     """
 
     name: str
@@ -183,7 +182,7 @@ class Scorer:
 
     @property
     def takes_weights(self) -> bool:
-        """Whether it takes the weights of rows."""
+        """Whether it accepts ``sample_weight``."""
         called = getattr(self.score, "_score_func", self.score)
         try:
             parameters = inspect.signature(called).parameters.values()
@@ -195,7 +194,7 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Pooled:
-    """A loss or a scorer that is computed over the out-of-fold outputs of all rows.
+    """A loss or scorer that is computed on the out-of-fold predictions of all rows.
 
     Attributes
     ----------
@@ -214,7 +213,7 @@ class Pooled:
     methods = property(attrgetter("of.methods"))
 
 
-#: One thing to score by.
+#: A loss, scorer or pooled score.
 Metric = Loss | Scorer | Pooled
 
 
@@ -237,7 +236,7 @@ _MEANS = (
     metrics.zero_one_loss,
 )
 
-# Metrics with an ``average`` that makes them the accuracy.
+# Metrics that equal the accuracy with this ``average``.
 _ACCURACIES = (
     (metrics.f1_score, "micro"),
     (metrics.precision_score, "micro"),
@@ -246,7 +245,7 @@ _ACCURACIES = (
 )
 
 
-# The class of scorers that ``make_scorer`` makes.
+# The class of scorers of ``make_scorer``.
 _MADE = type(get_scorer("accuracy"))
 
 
@@ -259,7 +258,7 @@ def registered_scorer(name: str) -> Scorer:
 
 
 def takes(score: Callable[..., Any], n_arguments: int) -> bool:
-    """Return whether a callable can be called with so many arguments."""
+    """Return whether a callable accepts ``n_arguments`` positional arguments."""
     try:
         inspect.signature(score).bind(*[None] * n_arguments)
     except TypeError:
@@ -270,12 +269,12 @@ def takes(score: Callable[..., Any], n_arguments: int) -> bool:
 
 
 def own_scorer(score: Callable[..., Any]) -> Scorer:
-    """Return a scorer that a user has made.
+    """Return the scorer of a user's callable.
 
     Raises
     ------
     ValueError
-        If it is a metric, which takes labels and predictions.
+        If the callable is a metric of labels and predictions.
     """
     is_made = isinstance(score, _MADE)
     if not is_made and not takes(score, 3):
@@ -294,9 +293,9 @@ def _is_mean(scorer: Any) -> bool:
 
 
 def response_of(metric: Any, estimator: Any) -> str:
-    """Return the response of an estimator that a loss, or a scorer of ``make_scorer``, needs.
+    """Return the response method that a loss, or a scorer of ``make_scorer``, needs.
 
-    Of several that would do, it is the first one that the estimator has, as in scikit-learn.
+    Of several methods, it is the first one that the estimator has, as in scikit-learn.
     """
     methods = metric.methods
     assert methods is not None
@@ -306,7 +305,7 @@ def response_of(metric: Any, estimator: Any) -> str:
     return next(available, methods[0])
 
 
-# Registered scorers between 0 and 1, by the first words of their names.
+# Registered scorers between 0 and 1, by the beginning of their names.
 _BETWEEN_0_AND_1 = (
     *("accuracy", "average_precision", "balanced_accuracy", "f1", "jaccard"),
     *("precision", "recall", "roc_auc", "top_k_accuracy"),
@@ -315,7 +314,7 @@ _AT_MOST_1 = ("explained_variance", "r2")
 
 
 def range_of(metric: Any) -> tuple[float, float] | None:
-    """Return the bounds of a loss or scorer; None if it has none that are known.
+    """Return the bounds of a loss or scorer; None if unknown.
 
     Parameters
     ----------
@@ -325,7 +324,7 @@ def range_of(metric: Any) -> tuple[float, float] | None:
 
 
 def range_by_name(name: str) -> tuple[float, float] | None:
-    """Return the bounds of a loss, or of a scorer of scikit-learn, with this name."""
+    """Return the bounds of the loss or scikit-learn scorer with this name; None if unknown."""
     if name in LOSSES:
         return None if name == "neg_log_density" else LOSSES[name].row_range or (0.0, inf)
     if name.startswith(_BETWEEN_0_AND_1):
@@ -342,10 +341,10 @@ class Scoring:
     Attributes
     ----------
     names : tuple of str
-        How the metrics are called in results.
+        The names of the metrics in results.
     metrics : tuple of Loss, Scorer or Pooled
     optimized : tuple of int
-        Which of them are optimised, the first one first.
+        The indices of the optimised metrics.
     returns_tuple : bool
         Whether an objective returns a tuple of values.
     """
@@ -376,11 +375,11 @@ class Scoring:
 
 
 def pooled(scoring: Any) -> Pooled:
-    r"""Return a score that is computed once, over the out-of-fold outputs of all rows.
+    r"""Return a score that is computed once, on the out-of-fold predictions of all rows.
 
-    Metrics such as ``"roc_auc"``, ``"f1"`` and ``"neg_root_mean_squared_error"`` are no means over
-    rows, and are biased or undefined on folds of few rows. Pooled, they are computed as on a
-    single validation set, also for leave-one-out. But outputs of different models are then
+    Metrics such as ``"roc_auc"``, ``"f1"`` and ``"neg_root_mean_squared_error"`` are not means
+    over rows, and are biased or undefined on folds with few rows. Pooled, they are computed as on
+    a single validation set, even for leave-one-out. But predictions of different models are then
     compared with each other, and there are no fold scores. The standard error is that of the
     infinitesimal jackknife over rows (Jaeckel 1972), :math:`\sqrt{\sum_i (w_i \, \partial \theta /
     \partial w_i)^2}` for a score :math:`\theta` and rows of weights :math:`w_i`.
@@ -388,7 +387,7 @@ def pooled(scoring: Any) -> Pooled:
     Parameters
     ----------
     scoring : str or scorer
-        A loss, or a scorer of scikit-learn: its name, or one that ``make_scorer`` has made.
+        A loss, the name of a scorer of scikit-learn, or a scorer made by ``make_scorer``.
 
     Returns
     -------
@@ -398,11 +397,11 @@ def pooled(scoring: Any) -> Pooled:
     Raises
     ------
     ValueError
-        If it is neither a loss nor a scorer that needs only predictions.
+        If ``scoring`` is neither a loss nor a scorer that needs only predictions.
 
     See Also
     --------
-    tree_cross_validate : Takes it as ``scoring``.
+    tree_cross_validate : Accepts it as ``scoring``.
 
     Examples
     --------
@@ -421,14 +420,14 @@ def pooled(scoring: Any) -> Pooled:
         return metric
     if isinstance(metric, Scorer) and not metric.is_made:
         raise ValueError(
-            "scoring must be a loss or a scorer of make_scorer to be pooled, because that needs "
-            f"predictions alone, got {scoring!r}."
+            "scoring must be a loss or a scorer of make_scorer to be pooled, because only these "
+            f"need nothing but predictions, got {scoring!r}."
         )
     return Pooled(metric)
 
 
 def with_pooled(scoring: Scoring, metric: Pooled) -> Scoring:
-    """Return a scoring that has a pooled metric too, the last one unless it was there."""
+    """Return a scoring with a pooled metric, which is appended if it is missing."""
     if metric in scoring.metrics:
         return scoring
     names, metrics = (*scoring.names, metric.name), (*scoring.metrics, metric)
@@ -436,9 +435,9 @@ def with_pooled(scoring: Scoring, metric: Pooled) -> Scoring:
 
 
 def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) -> Scoring | None:
-    """Return the scoring that the arguments ``scoring`` and ``optimize`` describe.
+    """Return the scoring of the arguments ``scoring`` and ``optimize``.
 
-    None stays None; ``scoring_for`` then chooses the loss.
+    None stays None; ``scoring_for`` then selects the loss.
 
     Parameters
     ----------
@@ -450,7 +449,7 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
     if scoring is None:
         if optimize is not None:
             raise ValueError(
-                "optimize must be None where scoring is None, because that is one loss, got "
+                "optimize must be None if scoring is None, because there is only one loss, got "
                 f"{optimize!r}."
             )
         return None
@@ -458,19 +457,19 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
         by_name = dict(scoring)
     else:
         is_list = isinstance(scoring, list | tuple)
-        listed = [_metric(one) for one in (scoring if is_list else [scoring])]
+        listed = [_metric(s) for s in (scoring if is_list else [scoring])]
         by_name = {metric.name: metric for metric in listed}
         if len(by_name) < len(listed):
             raise ValueError(
-                f"scoring must hold different names, got {[metric.name for metric in listed]}; "
+                f"scoring must have distinct names, got {[metric.name for metric in listed]}; "
                 "use a dict of names to scorers instead."
             )
     if not by_name or not all(isinstance(name, str) for name in by_name):
-        raise ValueError(f"scoring must hold one or more scores by name, got {scoring!r}.")
-    metrics = [pooled(one) if is_pooled else _metric(one) for one in by_name.values()]
+        raise ValueError(f"scoring must have one or more scores by name, got {scoring!r}.")
+    metrics = [pooled(s) if is_pooled else _metric(s) for s in by_name.values()]
     registered_names = [metric.name for metric in metrics if metric.is_registered]
     if len(set(registered_names)) < len(registered_names):
-        raise ValueError(f"scoring must hold each score once, got {registered_names}.")
+        raise ValueError(f"scoring must have each score once, got {registered_names}.")
     names = tuple(
         metric.name if is_pooled and not isinstance(scoring, Mapping) else name
         for name, metric in zip(by_name, metrics, strict=True)
@@ -479,23 +478,23 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
 
 
 def _optimized(optimize: Any, names: Sequence[str]) -> tuple[tuple[int, ...], bool]:
-    """Return which metrics are optimised, and whether values are tuples."""
+    """Return the indices of optimised metrics, and whether values are tuples."""
     if optimize is None:
         return (0,), False
     returns_tuple = isinstance(optimize, list | tuple)
     choices = list(optimize) if returns_tuple else [optimize]
-    unknown = [one for one in choices if one not in names]
+    unknown = [name for name in choices if name not in names]
     if unknown or not choices or len(set(choices)) < len(choices):
         what = repr(unknown[0]) if unknown else repr(optimize)
         raise ValueError(
             f"optimize must be one of the names in scoring ({', '.join(names)}) or a list of "
-            f"different ones, got {what}."
+            f"distinct names, got {what}."
         )
-    return tuple(names.index(one) for one in choices), returns_tuple
+    return tuple(names.index(name) for name in choices), returns_tuple
 
 
 def _metric(scoring: Any) -> Metric:
-    """Return the loss or scorer that a string or callable names."""
+    """Return the loss or scorer of a name or callable."""
     if isinstance(scoring, Loss | Scorer | Pooled):
         return scoring
     if isinstance(scoring, str):
@@ -518,13 +517,13 @@ def _metric(scoring: Any) -> Metric:
 
 
 def scoring_for(scoring: Scoring | None, estimator: Any, is_pooled: bool = False) -> Scoring:
-    """Return the given scoring if it fits the estimator; for None, the default loss."""
+    """Return the scoring for an estimator, by default its loss; refuse an unsuitable loss."""
     kind = get_tags(estimator).estimator_type
     losses = LOSSES_FOR.get(kind)
     if scoring is None:
         if losses is None:
             raise ValueError(
-                f"scoring must be given for {name_of(estimator)}, which is neither classifier, "
+                f"scoring must be given for {name_of(estimator)}, which is neither a classifier, "
                 "regressor, clusterer nor density estimator; use a scorer(estimator, X, y) "
                 "instead."
             )

@@ -1,4 +1,4 @@
-"""Scorers of scikit-learn, called with a fitted estimator, or with predictions in its place."""
+"""Calls of scikit-learn scorers with a fitted estimator, or with its predictions."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ from optuna_treecv.scoring.metrics import SCORER_EXPECTED
 _DICT_ADVICE = "use a dict of scorers, each of which returns one number, instead"
 
 
-#: The score of a fold whose scorer has raised an error: a NaN with its own bits, so that it can be
-#: told from the NaN that a scorer returns.
+#: The score of a fold whose scorer has raised an error: a NaN with special bits, to distinguish it
+#: from a NaN that a scorer returns.
 FAILED = float(np.array(0x7FF8_0000_FA11_ED00, np.uint64).view(np.float64))
 
 
@@ -35,12 +35,12 @@ def are_failed(scores: np.ndarray) -> np.ndarray:
 
 
 class NoNumber(ValueError):
-    """A scorer has returned something else than a number.
+    """Raised if a scorer does not return a number.
 
     Attributes
     ----------
     names : sequence of str
-        The names of several scores; empty if it has returned anything else.
+        The names of several scores; empty if the scorer has returned anything else.
     """
 
     names: Sequence[str] = ()
@@ -57,8 +57,8 @@ def score_of(
 ) -> float:
     """Return a scorer's score of a fitted estimator on a fold.
 
-    With an ``error_score``, it is ``FAILED`` where the scorer raises an error, and NaN where the
-    scorer returns NaN.
+    With an ``error_score``, it is ``FAILED`` if the scorer raises an error, and NaN if the scorer
+    returns NaN.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def score_of(
     Raises
     ------
     ValueError
-        If the score is not defined on so few rows or classes, or is no number.
+        If the score is undefined on these rows or classes, or is not a number.
     """
     try:
         score = _returned_score(scorer, estimator, X, y, classes, params, is_pooled)
@@ -105,12 +105,12 @@ def _returned_score(
     params: Mapping[str, Any],
     is_pooled: bool,
 ) -> float:
-    """Return what a scorer returns, as a float; its errors say what to do."""
+    """Return the result of a scorer as a float, or raise an error with advice."""
     try:
         is_plain = scorer.is_registered and classes is not None and not params
         returned = _plain_score(scorer, estimator, X, y) if is_plain else None
         if returned is None and scorer.is_zero_one and not hasattr(estimator, "classes_"):
-            # scikit-learn's own accuracy asks classifiers for their classes.
+            # scikit-learn's accuracy needs classes_ of classifiers.
             returned = metrics.accuracy_score(y, estimator.predict(X), **params)
         elif returned is None:
             returned = scorer.score(estimator, X, y, **params)
@@ -119,7 +119,7 @@ def _returned_score(
         if is_value and classes is not None and len(np.unique(y)) < len(classes):
             n_rows = _num_samples(X)
             raise undefined(scorer, str(error), estimator, n_rows, is_pooled) from error
-        if not scorer.is_made:  # a user's own scorer may raise what it likes
+        if not scorer.is_made:  # errors of a user's callable are unchanged
             raise
         like = estimator.like if isinstance(estimator, StandIn) else estimator
         scored = "all tested rows together" if is_pooled else name_of(like)
@@ -136,9 +136,9 @@ def _returned_score(
 
 
 def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None:
-    """Return an accuracy or the log loss of several classes, bit for bit, without long checks.
+    """Return an accuracy or multiclass log loss, bit for bit, without slow checks.
 
-    None for other scores, and where scikit-learn may have something to say.
+    Return None for other scores, and if scikit-learn might warn or raise an error.
     """
     method = {"accuracy": "predict", "neg_log_loss": "predict_proba"}.get(scorer.name, "")
     is_plain = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iuU"
@@ -164,7 +164,7 @@ def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None
 def undefined(
     scorer: Scorer, what: str, estimator: Any, n_rows: int, is_pooled: bool = False
 ) -> ValueError:
-    """Return the error for rows that are too few or of too few classes for the scorer."""
+    """Return the error for too few rows or classes for the scorer."""
     loss = "squared_error" if is_regressor(estimator) else "squared_distance"
     if is_classifier(estimator):
         loss = "error"
@@ -182,15 +182,15 @@ def undefined(
 
 
 class StandIn(BaseEstimator):
-    """An estimator that gives the predictions of tested rows to scorers of ``make_scorer``.
+    """An estimator that returns stored predictions to scorers of ``make_scorer``.
 
     Parameters
     ----------
     like : estimator
-        One of the kind that predicts.
+        An estimator of the same class.
     classes : ndarray or None
     method : str
-        The response that the scorers ask of the estimator.
+        The response method that the scorers call.
     """
 
     def __init__(self, like: Any, classes: np.ndarray | None, method: str) -> None:
@@ -201,11 +201,11 @@ class StandIn(BaseEstimator):
         if classes is not None:
             self.classes_ = classes
 
-        def answer(X: Any) -> np.ndarray:
-            return self._answer.copy()
+        def respond(X: Any) -> np.ndarray:
+            return self._response.copy()
 
-        answer.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn looks at it
-        setattr(self, answer.__name__, answer)
+        respond.__name__ = METHOD_NAMES.get(method, method)  # scikit-learn reads it
+        setattr(self, respond.__name__, respond)
 
     def __sklearn_tags__(self) -> Tags:
         return self._tags
@@ -221,17 +221,17 @@ class StandIn(BaseEstimator):
         scorer : Scorer
         rows : TestedRows
         part : slice or ndarray
-            Which of them.
+            The rows to score.
         is_pooled : bool
             Whether the rows are those of all folds.
         """
         classes = self._classes
-        self._answer = rows.response(self._method)[part]
+        self._response = rows.response(self._method)[part]
         y = None if rows.targets is None else rows.targets[part]
         if classes is not None:  # both are class codes
             y = None if y is None else classes[y]
             if self._method == "predict":
-                self._answer = classes[self._answer.astype(np.intp)]
+                self._response = classes[self._response.astype(np.intp)]
         params = {} if rows.weights is None else {"sample_weight": rows.weights[part]}
-        X = np.empty((len(self._answer), 0))
+        X = np.empty((len(self._response), 0))
         return score_of(scorer, self, X, y, classes, params, is_pooled=is_pooled)

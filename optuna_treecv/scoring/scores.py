@@ -1,5 +1,6 @@
-"""The scores of rows that were tested by models that had not seen them: of folds, of rows, and of
-all rows pooled. How far the scores of rows lie apart within folds gives standard errors.
+"""Out-of-fold scores: of folds, of rows, and pooled over all rows.
+
+The spread of row scores within folds gives standard errors.
 """
 
 from collections.abc import Callable
@@ -31,21 +32,21 @@ from optuna_treecv.types import Array
 
 @dataclass(eq=False)
 class TestedRows:
-    """Rows and the outputs of models for them, fold after fold.
+    """Test rows with the outputs of their models, fold after fold.
 
     Attributes
     ----------
     outputs : ndarray of shape (n_rows, n_outputs)
-        Not finite where a model is not.
+        Not finite if the model is not.
     respond : callable
-        (outputs, method) -> the response that follows from the outputs.
+        (outputs, method) -> response.
     targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
         Class codes or numbers.
     weights : ndarray of shape (n_rows,), float64, or None
     begins : ndarray of shape (n_folds,), int, or None
         The first row of each fold, 0 first; None: each row is a fold.
     methods : collection of str or None
-        Those whose responses follow from the outputs; None: all.
+        The response methods that can be computed from the outputs; None: all.
     """
 
     __test__ = False  # for pytest
@@ -68,7 +69,7 @@ class TestedRows:
         begins: Array | None,
         methods: Collection[str] | None = None,
     ) -> "TestedRows":
-        """Return the numbers ``part`` of prepared rows, with their targets and weights."""
+        """Return the prepared rows ``part`` with their targets and weights."""
         targets = None if rows.targets is None else rows.targets[part]
         weights = None if rows.score_weights is None else rows.score_weights[part]
         return cls(outputs, respond, targets, weights, begins, methods)
@@ -77,7 +78,7 @@ class TestedRows:
     def are_finite(self) -> bool:
         """Whether all outputs are finite."""
         with np.errstate(all="ignore"):
-            # Any value that is not finite makes the sum not finite. So may a sum of large values.
+            # A non-finite value makes the sum non-finite; so may large values.
             return bool(np.isfinite(self.outputs.sum()) or np.isfinite(self.outputs).all())
 
     def __len__(self) -> int:
@@ -113,43 +114,42 @@ class TestedRows:
         return self._responses[method]
 
     def in_folds(self, rows: Array) -> Array:
-        """Return in which folds any of these rows, (n_rows,) of bool, is."""
+        """Return which folds contain any of these rows, from bool (n_rows,) to bool (n_folds,)."""
         return rows if self.begins is None else np.logical_or.reduceat(rows, self.begins)
 
     def diverged(self) -> Array:
-        """Return which folds have outputs that are not finite, (n_folds,)."""
+        """Return which folds have non-finite outputs, (n_folds,)."""
         if self.are_finite:
             return np.zeros(self.n_folds, bool)
         return self.in_folds(~np.all(np.isfinite(self.outputs), axis=1))
 
     def rows_of(self, folds: Array) -> Array:
-        """Return which rows are in the given folds, (n_folds,) of bool."""
+        """Return which rows are in the given folds, from bool (n_folds,) to bool (n_rows,)."""
         if self.begins is None:
             return folds
         return np.repeat(folds, fold_sizes(self.begins, len(self)))
 
 
-#: The numbers for each fold in a spread.
+#: The length of a fold's spread.
 SPREAD_SIZE = 3
 
 
-#: In ``FoldScores.diverged``, where an engine tells this apart: predictions are not finite.
+#: In ``FoldScores.diverged``, if an engine distinguishes this: predictions are not finite.
 OUTPUTS_DIVERGED = 2
 
 
 class FoldScores(NamedTuple):
-    """The scores of some folds by several metrics, or without the first axis by one.
+    """The scores of some folds by several metrics; without the first axis, by one metric.
 
     Attributes
     ----------
     scores : ndarray of shape (n_metrics, n_folds) or (n_folds,)
-        NaN for pooled ones.
+        NaN for pooled scores.
     diverged : ndarray of shape (n_folds,), bool
         Which folds have diverged.
     spreads : ndarray of shape (n_metrics, 3, n_folds) or (3, n_folds), or None
-        Of the scores of rows within each fold, see ``spread_of``. NaN where they are not known;
-        None where each fold is a single row, so that it has no spread, or where that of a single
-        metric is not known.
+        The spread of row scores within each fold, see ``spread_of``. NaN if unknown; None if each
+        fold is a single row, which has no spread, or if that of a single metric is unknown.
     """
 
     scores: Array
@@ -157,7 +157,7 @@ class FoldScores(NamedTuple):
     spreads: Array | None
 
     def part(self, begin: int, n_folds: int) -> "FoldScores":
-        """Return the scores of some of the folds, the first of which is number ``begin``."""
+        """Return the scores of ``n_folds`` folds from ``begin`` on."""
         folds = slice(begin, begin + n_folds)
         spreads = None if self.spreads is None else self.spreads[..., folds]
         return FoldScores(self.scores[..., folds], self.diverged[folds], spreads)
@@ -187,7 +187,7 @@ def by_scorer(
     rows: TestedRows,
     estimator: Any,
     classes: Array | None,
-    known: Array | None = None,
+    called: Array | None = None,
 ) -> FoldScores:
     """Return the score of each fold by a scorer.
 
@@ -196,20 +196,20 @@ def by_scorer(
     scorer : Scorer
     rows : TestedRows
     estimator : estimator
-        One of the kind that was tested.
+        An estimator of the tested class.
     classes : ndarray or None
         The sorted classes of all rows.
-    known : ndarray of shape (n_folds,) or None
+    called : ndarray of shape (n_folds,) or None
         The scores, if the scorer was called already.
 
     Raises
     ------
     ValueError
-        If the score is not defined on a fold, and the scorer has no ``error_score``.
+        If the score is undefined on a fold, and the scorer has no ``error_score``.
     """
-    formula = fold_metric(scorer, classes) if known is None else None
+    formula = fold_metric(scorer, classes) if called is None else None
     if formula is None:
-        scores = scores_of_called(scorer, rows, estimator, classes) if known is None else known
+        scores = scores_of_called(scorer, rows, estimator, classes) if called is None else called
         return FoldScores(scores, scores == scorer.if_diverged, None)
     diverged = rows.diverged()
     targets: Any = rows.targets
@@ -231,21 +231,21 @@ def by_scorer(
     return FoldScores(scores, diverged, spread)
 
 
-def _spread(metric: Loss | Scorer, each: Array, scores: Array, rows: TestedRows) -> Array | None:
-    """Return the spread of the scores of rows within folds; None where each row is a fold."""
+def _spread(metric: Loss | Scorer, values: Array, scores: Array, rows: TestedRows) -> Array | None:
+    """Return the spread of row scores within folds; None if each row is a fold."""
     if rows.begins is None:
         return None
     if metric.is_zero_one and rows.weights is None:
         return spread_of_counts(scores, fold_sizes(rows.begins, len(rows)))
-    return spread_of(each, scores, rows.weights, rows.begins)
+    return spread_of(values, scores, rows.weights, rows.begins)
 
 
 def spread_of(values: Array, means: Array, weights: Array | None, begins: Array) -> Array:
-    r"""Return the sums by which the variance of a mean over all folds is estimated.
+    r"""Return the sums from which the variance of a mean over all folds is estimated.
 
     For a fold with mean :math:`r` of values :math:`\ell_i`, and shares :math:`f_i = w_i / \sum w`
     of its rows, these are :math:`\sum f_i^2 (\ell_i - r)^2`, :math:`\sum f_i^2 (\ell_i - r)` and
-    :math:`\sum f_i^2`. From them, :math:`\sum f_i^2 (\ell_i - c)^2` follows for every centre c.
+    :math:`\sum f_i^2`. They determine :math:`\sum f_i^2 (\ell_i - c)^2` for every centre c.
 
     Parameters
     ----------
@@ -275,13 +275,13 @@ def spread_of(values: Array, means: Array, weights: Array | None, begins: Array)
 
 
 def spread_of_counts(means: Array, sizes: Array) -> Array:
-    """Return the sums of ``spread_of`` from means of values 0 or 1 with equal weights.
+    """Return the sums of ``spread_of`` for values 0 or 1 with equal weights, from their means.
 
     Parameters
     ----------
     means : ndarray of shape (n_folds,)
     sizes : ndarray of shape (n_folds,), int
-        The rows of each fold.
+        The number of rows of each fold.
     """
     spread = np.zeros((SPREAD_SIZE, len(means)))
     spread[0] = means * (1 - means) / sizes
@@ -290,12 +290,12 @@ def spread_of_counts(means: Array, sizes: Array) -> Array:
 
 
 def unknown_spreads(n_metrics: int, n_folds: int) -> Array:
-    """Return spreads of which none is known yet."""
+    """Return unknown spreads, all NaN."""
     return np.full((n_metrics, SPREAD_SIZE, n_folds), np.nan)
 
 
 def in_full(spreads: Array | None, shape: tuple[int, ...]) -> Array:
-    """Return the spreads of ``FoldScores`` as numbers, also where each fold is a single row.
+    """Return the spreads of ``FoldScores`` as an array, even if each fold is a single row.
 
     Parameters
     ----------
@@ -312,11 +312,11 @@ def in_full(spreads: Array | None, shape: tuple[int, ...]) -> Array:
 
 
 def joined(scores: Sequence[FoldScores]) -> FoldScores:
-    """Return the scores of neighbouring folds, with spreads in full."""
-    spreads = [in_full(one.spreads, one.scores.shape) for one in scores]
+    """Return the concatenated scores of neighbouring folds, with spreads as arrays."""
+    spreads = [in_full(s.spreads, s.scores.shape) for s in scores]
     return FoldScores(
-        np.concatenate([one.scores for one in scores], axis=1),
-        np.concatenate([one.diverged for one in scores]),
+        np.concatenate([s.scores for s in scores], axis=1),
+        np.concatenate([s.diverged for s in scores]),
         np.concatenate(spreads, axis=2),
     )
 
@@ -333,14 +333,14 @@ def scores_of_folds(
     Parameters
     ----------
     metrics : sequence of Loss, Scorer or Pooled
-        The scorers need nothing of an estimator but its predictions.
+        Scorers must need only predictions.
     rows : TestedRows
     estimator : estimator
-        One of the kind that was tested.
+        An estimator of the tested class.
     classes : ndarray or None
         The sorted classes of all rows.
     called : mapping of int to ndarray of shape (n_folds,), or None
-        By the number of the metric, the scores that are known.
+        The known scores by the index of the metric.
     """
     called = called or {}
     scores = np.full((len(metrics), rows.n_folds), np.nan)
@@ -367,9 +367,9 @@ def scores_of_called(
     classes: Array | None,
     folds: Array | None = None,
 ) -> Array:
-    """Return the scores of folds, (n_folds,), by a scorer that is called for each of them.
+    """Return the scores of folds, (n_folds,), by calling a scorer for each fold.
 
-    With ``folds``, (n_folds,) of bool, only those of some folds are computed.
+    With ``folds``, (n_folds,) of bool, only the scores of these folds are computed.
     """
     stand_in = StandIn(estimator, classes, response_of(scorer, estimator))
     begins = rows.all_begins()
@@ -381,7 +381,7 @@ def scores_of_called(
 
 
 def are_known(metrics: Sequence[Metric], scores: Array) -> bool:
-    """Return whether no score of folds is NaN, but for those of pooled metrics.
+    """Return whether no fold score is NaN, except for pooled metrics.
 
     Parameters
     ----------
@@ -396,7 +396,7 @@ def are_known(metrics: Sequence[Metric], scores: Array) -> bool:
 
 
 def scores_rows(metric: Metric, classes: Array | None) -> bool:
-    """Return whether a metric is a mean over rows whose scores are known row by row."""
+    """Return whether a metric is a mean of row scores that can be computed."""
     if isinstance(metric, Scorer):
         formula = fold_metric(metric, classes)
         return metric.is_mean and formula is not None and formula.of_rows is not None
@@ -411,14 +411,14 @@ def scores_of_rows(
     Parameters
     ----------
     metric : Loss or Scorer
-        One that ``scores_rows``.
+        A metric for which ``scores_rows`` is true.
     rows : TestedRows
     estimator : estimator
-        One of the kind that was tested.
+        An estimator of the tested class.
     classes : ndarray or None
         The sorted classes of all rows.
     """
-    rows = copy(rows)  # as folds of one row each, whose weights cancel
+    rows = copy(rows)  # each row as a fold, so that weights cancel
     rows.begins = rows.weights = None
     if isinstance(metric, Loss):
         return by_loss(metric, rows).scores
@@ -432,8 +432,8 @@ def scores_of_rows(
     return scores
 
 
-#: The scores by the names of metrics, with several targets the mean over them. The arguments are
-#: those of ``scores_from_squares``.
+#: Functions of the arguments of ``scores_from_squares`` by the names of metrics; the mean over
+#: several targets.
 _FROM_SQUARES: dict[str, Callable[[Array, Array, Array], Array]] = {
     "squared_error": lambda errors, totals, weights: (errors / weights).mean(axis=-1),
     "neg_mean_squared_error": lambda errors, totals, weights: -(errors / weights).mean(axis=-1),
@@ -446,13 +446,13 @@ _FROM_SQUARES: dict[str, Callable[[Array, Array, Array], Array]] = {
 
 def follows_from_squares(metrics: Sequence[Metric]) -> bool:
     """Return whether all scores are functions of sums of squares."""
-    return all(one.is_registered and one.name in _FROM_SQUARES for one in metrics)
+    return all(m.is_registered and m.name in _FROM_SQUARES for m in metrics)
 
 
 def scores_from_squares(
     metrics: Sequence[Metric], errors: Array, totals: Array, weights: Array
 ) -> Array | None:
-    """Return the scores, (n_points, n_metrics, n_folds); None where these sums do not define them.
+    """Return the scores, (n_points, n_metrics, n_folds); None if the sums do not define them.
 
     Parameters
     ----------
@@ -471,23 +471,23 @@ def scores_from_squares(
     return np.stack([_FROM_SQUARES[name](errors, totals, weights) for name in names], axis=1)
 
 
-# Scores over the rows of all folds. A mean over folds needs folds on which a score is defined and
-# means something: one row has no area under a curve. A pooled score does not, but it compares what
-# different models say on one scale.
+# Pooled scores. A mean over folds needs folds on which a score is defined and meaningful: one row
+# has no area under a curve. A pooled score does not, but it compares predictions of different
+# models with each other.
 
-# The most groups of folds that the jackknife leaves out.
+# The maximum number of groups of folds of the jackknife.
 _MOST_GROUPS = 50
 
 
 def pooled_score(
     metric: Pooled, rows: TestedRows, estimator: Any, classes: Array | None
 ) -> tuple[float, float]:
-    r"""Return a score over all rows, and its standard error, which is NaN where it is unknown.
+    r"""Return a score over all rows and its standard error, which is NaN if unknown.
 
     The standard error is that of the infinitesimal jackknife,
     :math:`\sqrt{\sum_i (w_i \, \partial \theta / \partial w_i)^2}` for a score
     :math:`\theta` and rows of weights :math:`w_i` (Jaeckel 1972; Efron 1982, chapter 6). For a
-    scorer without known derivatives it is that of the jackknife, which leaves out up to 50 groups
+    scorer without known derivatives it is that of the delete-group jackknife with up to 50 groups
     of folds.
 
     Parameters
@@ -495,13 +495,13 @@ def pooled_score(
     metric : Pooled
     rows : TestedRows
     estimator : estimator
-        One of the kind that was tested.
+        An estimator of the tested class.
     classes : ndarray or None
 
     Raises
     ------
     ValueError
-        If the score is not defined on the rows.
+        If the score is undefined on the rows.
     """
     method = response_of(metric, estimator)
     weights = np.ones(len(rows)) if rows.weights is None else rows.weights
@@ -520,7 +520,7 @@ def pooled_score(
     formula = fold_metric(metric.of, classes)
     response = rows.response(method)
     if method == "predict" and classes is not None:
-        response = response.astype(np.intp)  # class codes, perhaps beside other outputs as floats
+        response = response.astype(np.intp)  # class codes, perhaps stored as floats
     if formula is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = formula.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
@@ -530,7 +530,7 @@ def pooled_score(
     if method == "predict" and classes is not None and np.any(response < 0):
         raise ValueError(
             f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
-            "predicts a label that is no class of y, or none; use 'error' instead."
+            "predicts a label that is not a class of y, or no label; use 'error' instead."
         )
     stand_in = StandIn(estimator, classes, method)
     score = partial(stand_in.scored, metric.of, rows, is_pooled=True)
@@ -538,7 +538,7 @@ def pooled_score(
 
 
 def _jackknife(score: Any, rows: TestedRows) -> float:
-    """Return the standard error of a score by leaving out groups of folds."""
+    """Return the delete-group jackknife standard error of a score, by groups of folds."""
     n_groups = min(rows.n_folds, _MOST_GROUPS)
     if n_groups == 1:
         return np.nan

@@ -747,8 +747,8 @@ BREAKAGES = [
     # Tables.
     Breakage(
         "tables: all rows tell the numbers of each training set",
-        "each = list(map(merge_spreads, before, [*behind, nothing]))",
-        "each = [[*before][-1]] * chunks.n_chunks",
+        "of_sets = list(map(merge_spreads, before, [*behind, nothing]))",
+        "of_sets = [[*before][-1]] * chunks.n_chunks",
         "test_tables::test_scores_are_those_of_fits"
         " test_tables::test_no_model_changes_with_the_rows_that_it_tests",
     ),
