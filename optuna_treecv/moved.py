@@ -24,5 +24,5 @@ for _before, _now in {
 }.items():
     sys.modules[f"optuna_treecv.{_before}"] = import_module(f"optuna_treecv.{_now}")
 
-_space, _grids = (import_module(f"optuna_treecv.study.{one}") for one in ("space", "grids"))
+_space, _grids = (import_module(f"optuna_treecv.study.{name}") for name in ("space", "grids"))
 vars(_space)["GridSampler"] = vars(_grids)["GridSampler"]

@@ -352,11 +352,11 @@ def test_explain_says_what_happens_to_each_step(table):
     lines = treecv_objective(fitted, numbers, y > 0, param_grid=space).explain().split("\n")
     assert (
         "method='fit', because the step 'simpleimputer' cannot be done before the folds: its "
-        "median comes" in lines[0]
+        "median depends" in lines[0]
     )
     assert steps_in(lines) == [
-        "  simpleimputer (SimpleImputer): refitted per fold, because its median comes "
-        "from the rows",
+        "  simpleimputer (SimpleImputer): refitted per fold, because its median depends "
+        "on the rows",
         "  standardscaler (StandardScaler): refitted per fold, because the models are "
         "refitted per fold",
     ]

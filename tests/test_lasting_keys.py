@@ -165,7 +165,7 @@ def test_the_version_is_in_the_key():
         (np.random.rand, "has no key"),
         (iter([1, 2]), "has no key"),
         ((number for number in [1]), "cannot be pickled"),
-        (FrozenEstimator(SVC()), "keeps more than its parameters"),
+        (FrozenEstimator(SVC()), "has more than its parameters"),
         (np.ma.masked_array([1, 2], [True, False]), "has no key"),
         (Fraction(1, 3), "has no key"),
     ],
@@ -197,7 +197,7 @@ def test_what_a_clone_keeps_besides_parameters_is_in_the_key(key):
     scaler = StandardScaler()
     assert key(clone(scaler)) == key(scaler)
     assert key(StandardScaler().set_output(transform="pandas")) != key(scaler)
-    with pytest.raises(NoKey, match="keeps more than its parameters"):
+    with pytest.raises(NoKey, match="has more than its parameters"):
         key(FrozenEstimator(scaler))
 
 

@@ -39,7 +39,10 @@ FORBIDDEN = [
 
 #: Names of variables that name no content.
 EMPTY_NAMES = {"one", "some", "each", "its", "said", "asked", "found", "every", "own", "rest"}
-WITHOUT_EMPTY_NAMES = ("core", "engines", "study")
+WITHOUT_EMPTY_NAMES = (
+    *("caching", "core", "engines", "estimators", "preprocessing", "rows"),
+    *("scoring", "search", "storage", "study"),
+)
 
 #: How advice begins.
 VERBS = "use|pass|create|set|give|add|evaluate"

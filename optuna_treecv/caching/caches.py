@@ -1,4 +1,4 @@
-"""Caches of models and results: in memory, bounded in bytes, with or without a store behind them.
+"""Caches of models and results in memory, limited in bytes, optionally backed by a store.
 
 The keys of models end with the lengths of their arrays in bytes, for stores.
 """
@@ -32,10 +32,10 @@ COUNT_BYTES = 8
 
 
 class ArrayThenCount:
-    """An array and the number of row updates behind it, in one block of memory.
+    """An array and the number of row updates that it took, in one block of memory.
 
-    Caches and stores keep ``memory`` as a whole: the bytes of ``array``, then the count (int64) in
-    the last 8 bytes.
+    Caches and stores contain the whole ``memory``: the bytes of ``array``, then the count (int64)
+    in the last 8 bytes.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class ArrayThenCount:
     array : ndarray
         A view of ``memory`` without the count.
     was_kept : bool
-        Whether ``memory`` comes from a cache or a store, or is in a file, so that it is not kept.
+        Whether ``memory`` comes from a cache or a store, or is on disk, so that it is not cached.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class ArrayThenCount:
 
     @classmethod
     def view(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
-        """Return an array that is in a file, with its count, which alone is in ``memory``."""
+        """Return an array on disk with its count; only the count is in ``memory``."""
         view = cls.__new__(cls)
         view.array, view.memory, view.was_kept = array, np.empty(COUNT_BYTES, np.uint8), True
         view.n_updates = n_updates
         return view
 
     def take(self, memory: np.ndarray) -> None:
-        """Use memory from a cache or a store without copying it."""
+        """Use memory of a cache or a store without a copy."""
         self._use(memory)
         self.was_kept = True
 
@@ -87,29 +87,29 @@ class ArrayThenCount:
     def side_by_side(
         cls, n_arrays: int, shape: tuple[int, ...], dtype: Any, room: int, rows: PreparedRows
     ) -> "tuple[np.ndarray, list[ArrayThenCount]]":
-        """Return an array of several, and each of them with its count; they can go one by one.
+        """Return an array of several arrays, and each with its count, to be freed separately.
 
         Parameters
         ----------
         n_arrays : int
         shape : tuple of int
-            That of each of them.
+            The shape of each.
         dtype : dtype
         room : int
-            The first axis of each of them in the whole array, with at least ``COUNT_BYTES`` after
+            The first axis of each in the whole array, with at least ``COUNT_BYTES`` after
             ``shape``.
         rows : PreparedRows
-            Tell whether they are in a file.
+            The arrays are on disk if the rows are.
         """
         whole_shape = n_arrays, room, *shape[1:]
         if rows.file is not None:
             whole = rows.file.empty(whole_shape, dtype)
             if not whole.flags.owndata:
-                return whole, [cls.view(one[: shape[0]], 0) for one in whole]
+                return whole, [cls.view(array[: shape[0]], 0) for array in whole]
         memory, parts = empty_parts(n_arrays, prod(whole_shape[1:]) * np.dtype(dtype).itemsize)
         arrays = [cls(shape, dtype) for _ in parts]
-        for one, part in zip(arrays, parts, strict=True):
-            one._use(part[: len(one.memory)])
+        for array, part in zip(arrays, parts, strict=True):
+            array._use(part[: len(array.memory)])
         return memory.view(dtype).reshape(whole_shape), arrays
 
     @property
@@ -121,48 +121,48 @@ class ArrayThenCount:
         self.memory[-COUNT_BYTES:].view(np.int64)[0] = n_updates
 
 
-# The bytes that Python itself needs for an array, and for each key under which it is found.
+# The bytes that Python needs for an array, and for each of its keys.
 _BLOCK_BYTES = 750
 _PLACE_BYTES = 600
 
 
 class _Block:
-    """An array, or rows of an array, that are kept or dropped together."""
+    """An array, or rows of an array, that are cached and evicted together."""
 
     __slots__ = ("keys", "n_bytes", "priority", "seconds")
 
     def __init__(self, array: Any, seconds: float) -> None:
         self.n_bytes = array.nbytes + _BLOCK_BYTES
         self.seconds = seconds
-        self.priority = 0.0, 0  # and the tick at which it was set: the older block goes first
-        self.keys: list[Hashable] = []  # by which it is found
+        self.priority = 0.0, 0  # and the tick at which it was set: older blocks are evicted first
+        self.keys: list[Hashable] = []
 
 
 class ModelCache:
     """Models in memory, shared by all trials and threads of one objective or of several.
 
-    When room is needed, the models that take the fewest seconds per byte to train again are
-    dropped first. An ageing term makes sure that a model that nobody asks for leaves eventually
-    (GreedyDual-Size, Cao and Irani 1997). Losing a model costs time, never a result.
+    If memory is needed, the models that take the fewest seconds per byte to train again are
+    evicted first. An ageing term ensures that unused models are evicted eventually
+    (GreedyDual-Size, Cao and Irani 1997). An eviction costs time, but never changes a result.
 
     Parameters
     ----------
     max_bytes : int, default=256 MiB
-        The most bytes for the models and for the Python objects around them.
+        The maximum number of bytes of the models and their Python objects.
 
     Attributes
     ----------
     n_bytes : int
-        Bytes in use.
+        The number of bytes in use.
 
     See Also
     --------
-    treecv_objective : Makes its own cache by default. Pass one cache to several objectives to let
-        them share the models of the same rows.
+    treecv_objective : Creates a cache by default. Pass one cache to several objectives to share
+        the models of the same rows.
 
     Notes
     -----
-    A pickled cache comes back empty.
+    A cache is empty after unpickling.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class ModelCache:
         self.n_bytes = 0
         self._kept: dict[Hashable, tuple[Any, _Block]] = {}  # arrays, and their blocks
         self._next_to_go: list[tuple[tuple[float, int], _Block]] = []
-        self._level = 0.0  # the priority of the block that was dropped last
+        self._level = 0.0  # the priority of the block that was evicted last
         self._ticks = count()
         self._claims: dict[Hashable, Lock] = {}
         self._lock = Lock()
@@ -187,7 +187,7 @@ class ModelCache:
 
     @property
     def memory(self) -> "ModelCache":
-        """This cache; one with a store behind it returns its part in memory."""
+        """The cache in memory: this one."""
         return self
 
     def __len__(self) -> int:
@@ -195,23 +195,23 @@ class ModelCache:
             return len(self._kept)
 
     def find(self, key: Hashable) -> Any:
-        """Return an array.
+        """Return a cached array.
 
         Parameters
         ----------
         key : tuple
-            Names everything that the array was made from.
+            Identifies everything on which the array depends.
 
         Returns
         -------
         ndarray or None
-            The array kept under the key. It must not be changed.
+            The array with this key, which must not be changed.
         """
         with self._lock:
             return self._find(key)
 
     def has(self, key: Hashable) -> bool:
-        """Return whether an array is kept.
+        """Return whether an array is cached.
 
         Parameters
         ----------
@@ -221,26 +221,26 @@ class ModelCache:
         Returns
         -------
         bool
-            Whether ``find`` would return an array. A store need not read it for that.
+            Whether ``find`` would return an array; a store does not read it.
         """
         return self.find(key) is not None
 
     def keep(self, key: Hashable, array: Any, seconds: float) -> None:
-        """Keep an array, if it is worth its room.
+        """Add an array to the cache, if it is worth its memory.
 
         Parameters
         ----------
         key : tuple
             As for ``find``.
         array : ndarray or another object with ``nbytes``
-            Must not be changed from now on.
+            Must not be changed any more.
         seconds : float
-            The time to make it again.
+            The time to compute it again.
         """
         self._admit([(key, array)], _Block(array, seconds))
 
     def take(self, key: Hashable) -> Any:
-        """Return an array, which is no longer kept then, so that it may be changed.
+        """Remove an array from the cache and return it, so that it may be changed.
 
         Parameters
         ----------
@@ -250,7 +250,7 @@ class ModelCache:
         Returns
         -------
         ndarray or None
-            The array that was kept under the key.
+            The array that had this key.
         """
         with self._lock:
             array = self._find(key)
@@ -259,24 +259,24 @@ class ModelCache:
             return array
 
     def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
-        """Keep rows of an array, each under its own key; they are kept or dropped together.
+        """Add rows of an array with separate keys, which are cached and evicted together.
 
         Parameters
         ----------
         keys : dict of int to tuple
             The key of each row that has one.
         arrays : ndarray of shape (n_rows, n_bytes)
-            Must not be changed from now on.
+            Must not be changed any more.
         seconds : list of float
-            The time to make each of these rows again, in the order of the keys.
+            The time to compute each of these rows again, in the order of the keys.
         """
         self._admit([(key, arrays[i]) for i, key in keys.items()], _Block(arrays, sum(seconds)))
 
     def claim(self, key: Hashable) -> Any:
-        """Return an array, or claim the right to make it.
+        """Return a cached array, or claim the right to compute it.
 
-        A thread that asks for a claimed array waits. If the owner releases its claim without
-        having kept the array, the next thread gets the claim.
+        Other threads that claim the array wait. If the owner releases its claim without adding the
+        array, the next thread gets the claim.
 
         Parameters
         ----------
@@ -286,8 +286,8 @@ class ModelCache:
         Returns
         -------
         ndarray or None
-            The kept array. None means that the caller now owns the claim: it makes the array, and
-            must call ``release`` in any case.
+            The cached array. None: the caller owns the claim, computes the array, and must call
+            ``release`` in any case.
         """
         while True:
             with self._lock:
@@ -323,10 +323,10 @@ class ModelCache:
         block.priority = self._level + block.seconds / block.n_bytes, next(self._ticks)
 
     def _admit(self, arrays: Sequence[tuple[Hashable, Any]], block: _Block) -> None:
-        """Add the arrays of a block by their keys, and drop blocks, perhaps it, until all fit."""
+        """Add the arrays of a block, and evict blocks, perhaps this one, until all fit."""
         with self._lock:
             for key, array in arrays:
-                if key not in self._kept:  # otherwise the same array is there already
+                if key not in self._kept:  # otherwise the same array is cached already
                     self._kept[key] = array, block
                     block.keys.append(key)
                     block.n_bytes += _PLACE_BYTES
@@ -340,7 +340,7 @@ class ModelCache:
                 priority, least = heappop(self._next_to_go)
                 if least.priority > priority:  # it has been used since
                     heappush(self._next_to_go, (least.priority, least))
-                elif least.keys:  # otherwise it was taken
+                elif least.keys:  # otherwise it was removed
                     self._level = priority[0]
                     self._drop(least)
 
@@ -351,30 +351,30 @@ class ModelCache:
         block.keys.clear()
 
 
-# Seconds of training between two writes to the store, which is what a killed worker loses.
+# Seconds of training between two writes to the store: the most that a killed worker loses.
 _SECONDS_PER_WRITE = 2.0
 # A model is written if training it took longer than writing it: a store takes about a millisecond
 # per model, and a second per 50 MB.
 _SECONDS_PER_MODEL = 1e-3
 _SECONDS_PER_BYTE = 1 / 50e6
 
-# Results that other workers wait for are written in parts of about this size, so that these can
+# Results that other workers wait for are written in parts of about this size, so that others can
 # write in between.
 _BYTES_PER_WRITE = 2**24
 
 
 class StoredModelCache:
-    """A ``ModelCache`` in front of a store that other processes share, now and later.
+    """A ``ModelCache`` backed by a store that current and later processes share.
 
-    It has the methods of a ``ModelCache``. Losing the store costs time, never a result. Nobody
-    waits for a write, as long as not too many wait.
+    It has the methods of a ``ModelCache``. Losing the store costs time, but never changes a
+    result. Writes are asynchronous unless too many are queued.
 
     Parameters
     ----------
     memory : ModelCache
     store : ModelStore
     of_all : StoredModelCache or None
-        The cache of all runs, if this is the cache of one.
+        The cache of all runs, if this is the cache of one run.
     """
 
     def __init__(
@@ -397,20 +397,20 @@ class StoredModelCache:
         return StoredModelCache(self.memory, self._store, self)
 
     def end(self, comes_again: bool) -> None:
-        """Note that a run has ended.
+        """End a run.
 
         Parameters
         ----------
         comes_again : bool
-            Whether another run may have the same parameters. Otherwise what is not written yet is
-            forgotten: it could only have helped a later run to go on after this one was killed.
+            Whether another run may have the same parameters. Otherwise pending models are dropped,
+            because they could only help to resume this run after a crash.
         """
         pending, seconds = self._taken()
         if comes_again:
             (self if self._of_all is None else self._of_all)._collect(pending, seconds)
 
     def flush(self) -> None:
-        """Write what is collected."""
+        """Write the collected models."""
         self._write(self._taken()[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -442,32 +442,32 @@ class StoredModelCache:
 
     def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
         self.memory.keep_all(keys, arrays, seconds)
-        each = zip(keys.items(), seconds, strict=True)
-        self._gather([(key, arrays[i], cost) for (i, key), cost in each])
+        pairs = zip(keys.items(), seconds, strict=True)
+        self._gather([(key, arrays[i], cost) for (i, key), cost in pairs])
 
-    def write(self, kept: Iterable[tuple[Key, np.ndarray, float]]) -> None:
+    def write(self, models: Iterable[tuple[Key, np.ndarray, float]]) -> None:
         """Write arrays to the store as soon as possible, because other workers wait for them.
 
         Parameters
         ----------
-        kept : iterable of (key, array, seconds)
+        models : iterable of (key, array, seconds)
             As for ``keep``.
         """
         part: list[Kept] = []
-        for key, array, seconds in kept:
+        for key, array, seconds in models:
             part.append(Kept(stored_as(key), array, seconds))
-            if sum(one.payload.nbytes for one in part) >= _BYTES_PER_WRITE:
+            if sum(model.payload.nbytes for model in part) >= _BYTES_PER_WRITE:
                 self._write(part)
                 part = []
         self._write(part)
 
-    def _write(self, kept: list[Kept]) -> None:
-        if kept:
-            n_bytes = sum(one.payload.nbytes for one in kept)
-            self._store.queue.put(lambda: self._store.write(kept), n_bytes)
+    def _write(self, models: list[Kept]) -> None:
+        if models:
+            n_bytes = sum(model.payload.nbytes for model in models)
+            self._store.queue.put(lambda: self._store.write(models), n_bytes)
 
     def _where(self, key: Key) -> Known | None:
-        """Return the store's entry for a key, the latest one."""
+        """Return the latest entry of the store with a key."""
         with self._lock:
             self._known |= {model.key: model for model in self._store.news()}
             return self._known.get(stored_as(key)) if self._known else None
@@ -487,12 +487,12 @@ class StoredModelCache:
         aligned = aligned_bytes(len(array))
         aligned[:] = array
         aligned.flags.writeable = False
-        seconds = perf_counter() - began  # making it again means loading it again
+        seconds = perf_counter() - began  # the time to load it again
         self.memory.keep(key, aligned, seconds)
         return aligned
 
     def _gather(self, models: list[tuple[Key, np.ndarray, float]]) -> None:
-        """Collect the models that are worth writing: key, array, seconds."""
+        """Collect those of the models (key, array, seconds) that are worth writing."""
         pending = [
             Kept(stored_as(key), array, cost)
             for key, array, cost in models
@@ -501,7 +501,7 @@ class StoredModelCache:
         self._collect(pending, sum(cost for _, _, cost in models))
 
     def _collect(self, pending: list[Kept], seconds: float) -> None:
-        """Collect models; write all collected ones once they took enough seconds of training."""
+        """Collect models; write all of them once they took enough seconds of training."""
         with self._lock:
             self._pending += pending
             self._seconds += seconds

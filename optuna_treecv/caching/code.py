@@ -1,12 +1,13 @@
-"""Names of classes and functions: by module and version, or by their content.
+"""Keys of classes and functions: by module and version, or by content.
 
-The content tells code apart that may change under one name: that of scripts, notebooks, checkouts
-and editable installations. A cell that is run again makes another function of the same name, and
-``%autoreload`` changes a class in place. Code in ``site-packages`` is known by module and name.
+The content identifies code that may change under the same name: in scripts, notebooks, checkouts
+and editable installations. A cell that is run again defines another function of the same name, and
+``%autoreload`` changes a class in place. Code in ``site-packages`` is identified by module and
+name.
 
-A name covers the instructions, constants, defaults and closures of functions, the attributes of
-classes, and the same of what they refer to by a global name. Attributes of modules are not
-covered: ``helpers.f`` is known as ``f`` of the module ``helpers``.
+A key covers the instructions, constants, defaults and closures of functions, the attributes of
+classes, and the same of everything to which they refer by a global name. Attributes of modules are
+not covered: ``helpers.f`` is identified as ``f`` of the module ``helpers``.
 """
 
 from collections.abc import Callable
@@ -55,9 +56,9 @@ def content_of_code(
     ----------
     value : class, function, module or descriptor
     encode : callable
-        (value) -> bytes, for the constants and attributes on the way, which may be code again.
+        (value) -> bytes, for constants and attributes, which may be code again.
     met : dict
-        The values met before, by their ``id``; empty at first. A function may refer to itself.
+        The values encountered so far, by ``id``; empty at first. A function may refer to itself.
     """
     if id(value) in met:
         yield b"%d" % list(met).index(id(value))
@@ -83,9 +84,9 @@ def content_of_code(
     elif isinstance(value, FunctionType):
         yield from map(encode, (value.__defaults__, value.__kwdefaults__))
         yield from _content_of(value.__code__, encode)
-        for name, one in _used_by(value):
+        for name, used in _used_by(value):
             yield name.encode()
-            yield encode(one)
+            yield encode(used)
     else:
         for name in _PARTS:
             yield encode(getattr(value, name, None))
@@ -112,33 +113,33 @@ def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[byte
 def _used_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of a function's closure and globals, except Python's own."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it has no value yet
+        with suppress(ValueError):  # the cell has no value yet
             yield name, cell.cell_contents
     for name in sorted(_names_in(function.__code__) & function.__globals__.keys()):
         yield name, function.__globals__[name]
 
 
 def _names_in(code: CodeType) -> set[str]:
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*map(_names_in, inner))
 
 
-# The ufuncs of SciPy, and those of NumPy before 2.2, do not tell the module that they are from.
+# The ufuncs of SciPy, and of NumPy before 2.2, have no attribute with their module.
 _MODULES_OF_UFUNCS = ("numpy", "scipy.special")
 
 _packages = cache(packages_distributions)  # takes 0.1 s in an environment of 80 distributions
 
 
 def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
-    """Return the module and the name under which exactly this object is found.
+    """Return the module and the name by which exactly this object can be imported.
 
-    None if there is no such name, as for a lambda or a class that was defined inside a function.
+    None if there is none, as for a lambda or a class that was defined inside a function.
 
     Parameters
     ----------
     value : object
     name : str, optional
-        The name in the module, if the object does not know it.
+        The name in the module, if the object has no attribute with its name.
     """
     name = name or getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(name, str):
@@ -154,10 +155,10 @@ def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
 
 @cache
 def installed_version(module: str) -> str | None:
-    """Return the name and version of the distribution that has installed a module's file.
+    """Return the name and version of the distribution that installed a module.
 
-    None if its code may change under one version: in scripts, in notebooks, in checkouts on the
-    path and in editable installations.
+    None if its code may change under the same version: in scripts, notebooks, checkouts on the
+    path and editable installations.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ def installed_version(module: str) -> str | None:
         return f"Python {platform.python_version()}"
     file = str(sys.modules[module].__file__)
     for name in filter(None, _packages().get(top, ())):
-        # Several distributions may share a package, and another folder may hide an installed one.
+        # Several distributions may share a package, and a folder may shadow an installed one.
         installed = distribution(name)
         path = Path(os.path.relpath(file, str(installed.locate_file("")))).as_posix()
         if f"\n{path}," in f"\n{installed.read_text('RECORD') or ''}":
@@ -180,7 +181,7 @@ def installed_version(module: str) -> str | None:
 
 
 def _version(installed: Distribution) -> str:
-    # What is not from a package index may be other code under the same version. The record holds
+    # Code that is not from a package index may differ under the same version. The record contains
     # a hash of each file.
     record = installed.read_text("RECORD") if installed.read_text("direct_url.json") else None
     of_files = sha256(record.encode()).hexdigest() if record else ""

@@ -1,9 +1,9 @@
 """Keys of models, and digests of data: two models with equal keys are equal, bit for bit.
 
-A key is made from the learner's class with the package's version and the kernels' ``FORMAT``, the
-hyper-parameters that have acted, the prepared rows, and the prefix: the row ranges and orders that
-the model has seen. Ranges are of rows, not of folds, so that trees of k and 2k folds share models
-where both are powers of two.
+A key covers the learner's class with the package's version and the kernels' ``FORMAT``, the
+hyper-parameters that have had an influence, the prepared rows, and the prefix: the row ranges and
+orders that the model has seen. Ranges are of rows, not of folds, so that trees of k and 2k folds
+share models if both are powers of two.
 """
 
 from collections.abc import Callable
@@ -47,12 +47,13 @@ from optuna_treecv.rows.row_file import leave_pages
 
 #: Returns a value as bytes.
 Encode = Callable[[Any], bytes]
-#: Returns as bytes what is neither plain data nor an estimator; its second argument encodes parts.
+#: Returns objects that are neither plain data nor estimators as bytes; the second argument encodes
+#: parts.
 Other = Callable[[Any, Encode], bytes]
 
 _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
-#: The bytes of a state may change their meaning between two commits of one version.
+#: The bytes of a state may change their meaning between commits of the same version.
 BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
 #: The code of scores: the losses are from this package, the scorers from scikit-learn.
 SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
@@ -60,33 +61,33 @@ SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 # The kinds of NumPy's types whose entries are their bytes.
 _PLAIN = "biufcmM"
 
-# What scikit-learn's ``clone`` copies besides the parameters: requests for metadata, the setting
-# of ``set_output``, and callbacks.
+# The attributes that scikit-learn's ``clone`` copies besides parameters: metadata requests, the
+# setting of ``set_output``, and callbacks.
 _REQUESTS = "_metadata_request"
 _KEPT_BY_CLONE = ("_sklearn_output_config", "_skl_callbacks")
 
-# Code from outside this package may be different tomorrow under the same name. It is known by the
-# class in memory, so that its keys end with the process.
+# Code from outside this package may change under the same name. It is identified by the class in
+# memory, so that its keys are valid only in this process.
 _tokens: WeakKeyDictionary[type, bytes] = WeakKeyDictionary()
 _lock = Lock()
 
 
 class Key(NamedTuple):
-    """Names one thing that is kept, in memory or in a store.
+    """The key of an array in a cache or store.
 
     Attributes
     ----------
     data : bytes
-        The name of the rows; for a model, of those it was trained on in their order. For sums,
-        forests and first steps of Pipelines it covers all else, too.
+        The key of the rows; for a model, of its training rows in their order. For sums, forests
+        and preprocessing it covers everything else, too.
     folds : bytes
-        The name of the folds, or of one of them; empty where ``data`` covers them.
+        The key of the folds, or of one fold; empty if ``data`` covers them.
     settings : bytes
-        The name of the estimator, and of whatever else acts on the result.
+        The key of the estimator and everything else that affects the result.
     unit : bytes
-        What it is: a model, outputs, scores, sums, ....
+        The kind of the array: a model, outputs, scores, sums, ....
     n_bytes : int
-        Its length, which a store compares with what it finds; 0 for what no store keeps.
+        Its length, which a store compares with its entry; 0 for arrays that are never stored.
     """
 
     data: bytes
@@ -97,11 +98,11 @@ class Key(NamedTuple):
 
 
 class NoKey(TypeError):
-    """Raised for a value that has no bytes that tell it from others."""
+    """Raised for a value without a key."""
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return a digest of 16 bytes of parts, their order and their lengths."""
+    """Return a 16-byte digest of parts, their order and their lengths."""
     hashed = blake2b(digest_size=16)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little") + part)
@@ -119,7 +120,7 @@ def is_ours(kind: type) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Return a hyper-parameter as bytes that tell it from all others in this process.
+    """Return a hyper-parameter as bytes that identify it in this process.
 
     Raises
     ------
@@ -130,10 +131,10 @@ def encode(value: Any) -> bytes:
 
 
 def lasting_key(value: Any) -> bytes:
-    """Return an estimator or a hyper-parameter as bytes that mean the same in every later process.
+    """Return an estimator or a hyper-parameter as bytes that identify it in all processes.
 
-    Classes and functions from outside of this package are known by their name and by the version
-    of the distribution that they were installed from.
+    Classes and functions from outside this package are identified by their name and the version of
+    their distribution.
 
     Raises
     ------
@@ -144,10 +145,10 @@ def lasting_key(value: Any) -> bytes:
 
 
 def content_key(value: Any) -> bytes:
-    """Return a scorer as bytes by which later processes can tell it from others.
+    """Return a scorer as bytes that identify it in later processes.
 
-    Classes and functions are known by their content where they were not installed, so that those
-    of scripts and notebooks have a name too.
+    Classes and functions that were not installed are identified by their content, so that those of
+    scripts and notebooks have a key, too.
 
     Raises
     ------
@@ -168,13 +169,13 @@ def _guarded(value: Any, other: Other) -> bytes:
     try:
         return _encode(value, other)
     except RecursionError:
-        raise NoKey(f"{type(value).__name__} holds itself, so it has no key.") from None
+        raise NoKey(f"{type(value).__name__} contains itself, so it has no key.") from None
 
 
 def _encode(value: Any, other: Other) -> bytes:
-    """Return plain data and estimators as bytes, which also name their types.
+    """Return plain data and estimators as bytes, which include their types.
 
-    ``other`` does so for classes, functions and other objects.
+    ``other`` encodes classes, functions and other objects.
     """
 
     def inner(part: Any) -> bytes:
@@ -213,7 +214,7 @@ def _encode(value: Any, other: Other) -> bytes:
 
 
 def first_key(value: Any, *kinds: Callable[[Any], bytes]) -> bytes | None:
-    """Return the key of the first of these kinds that a value has; None if it has none."""
+    """Return the key by the first of these functions that gives one, or None."""
     for key_of in kinds:
         try:
             return key_of(value)
@@ -223,9 +224,9 @@ def first_key(value: Any, *kinds: Callable[[Any], bytes]) -> bytes | None:
 
 
 def content_of_array(array: np.ndarray) -> bytes:
-    """Return a digest of 16 bytes of the type, the shape and the entries of an array of numbers.
+    """Return a 16-byte digest of the type, shape and entries of an array of numbers.
 
-    The layout in memory does not count.
+    The memory layout has no effect.
     """
     hashed = xxh3_128(head_of_array(array))
     hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -233,27 +234,27 @@ def content_of_array(array: np.ndarray) -> bytes:
 
 
 def head_of_array(array: np.ndarray) -> bytes:
-    """Return the type and shape of an array as bytes, which stand before its entries."""
+    """Return the type and shape of an array as bytes, which precede its entries."""
     return f"{array.dtype.str} {array.shape} ".encode()
 
 
 def _settings_of(estimator: Any) -> list[Any]:
-    """Return the parameters of an estimator, and its other settings that a clone keeps."""
+    """Return the parameters of an estimator, and the other settings that a clone has."""
     clone = getattr(estimator, "__sklearn_clone__", None)
     if getattr(clone, "__module__", "sklearn.base") != "sklearn.base":
-        raise NoKey(f"A clone of {type(estimator).__name__} keeps more than its parameters.")
+        raise NoKey(f"A clone of {type(estimator).__name__} has more than its parameters.")
     attributes = getattr(estimator, "__dict__", {})
-    # Raises NoKey for a generator: XGBoost's get_params would draw a number from it, and so change
-    # the next fit.
+    # Raises NoKey for a generator, because XGBoost's get_params would draw a number from it and
+    # thus change the next fit.
     encode(attributes.get("random_state"))
-    kept = [(name, attributes[name]) for name in _KEPT_BY_CLONE if name in attributes]
+    settings = [(name, attributes[name]) for name in _KEPT_BY_CLONE if name in attributes]
     if _REQUESTS in attributes:
-        kept.append((_REQUESTS, repr(attributes[_REQUESTS])))  # names, strings and bools
-    return [parameters_of(estimator), *kept]
+        settings.append((_REQUESTS, repr(attributes[_REQUESTS])))  # names, strings and bools
+    return [parameters_of(estimator), *settings]
 
 
 def _in_this_process(value: Any, inner: Encode) -> bytes:
-    """Return a class by a random name, and by its content where that may change in memory."""
+    """Return the key of a class: a random token, and its content, which may change in memory."""
     if not isinstance(value, type):
         raise NoKey(f"{value!r} has no key.")
     if is_ours(value):
@@ -261,7 +262,7 @@ def _in_this_process(value: Any, inner: Encode) -> bytes:
     met: dict[int, Any] = {}
 
     def of_part(part: Any) -> bytes:
-        """Return the bytes of a part, or only its type; then the random name tells it apart."""
+        """Return the bytes of a part, or only its type; then the random token identifies it."""
         try:
             return _encode(part, other)
         except (NoKey, RecursionError):
@@ -286,9 +287,9 @@ def _lasting(value: Any, inner: Encode) -> bytes:
 def _encode_object(value: Any, inner: Encode) -> bytes:
     """Return a key for an object that is neither a number, a container, code nor an estimator.
 
-    Such an object is what ``pickle`` would store: the name of a singleton, or the class and the
-    attributes of a plain object. Objects with a way of their own to be pickled have no key, which
-    leaves out random number generators and iterators.
+    The key covers what ``pickle`` would store: the name of a singleton, or the class and the
+    attributes of a plain object. Objects with special pickling have no key; these include random
+    number generators and iterators.
     """
     if type(value) is np.ndarray and value.dtype.kind in "SUO":
         return b"l" + digest(*map(inner, (value.dtype.str, value.shape, value.tolist())))
@@ -296,7 +297,7 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
         return b"p" + digest(*map(inner, (value.func, value.args, value.keywords)))
     try:
         pickled = value.__reduce_ex__(2)
-    except Exception as error:  # of code that is not ours
+    except Exception as error:  # of foreign code
         raise NoKey(f"{value!r} has no key, because it cannot be pickled.") from error
     if isinstance(pickled, str):
         return b"t" + _lasting_name(value, pickled)
@@ -307,20 +308,20 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
 
 
 def content_of(*data: Any) -> bytes | None:
-    """Return a digest of prepared rows, targets or weights; None if they hold Python objects."""
-    each = [_arrays(one) for one in data]
-    if None in each:
+    """Return a digest of prepared rows, targets or weights; None for Python objects."""
+    parts = [_arrays(part) for part in data]
+    if None in parts:
         return None
-    return digest(*(digest(*map(content_of_array, arrays or ())) for arrays in each))
+    return digest(*(digest(*map(content_of_array, arrays or ())) for arrays in parts))
 
 
 def token() -> bytes:
-    """Return a name for rows that no other evaluation uses."""
+    """Return a random key for rows, which no other evaluation uses."""
     return os.urandom(32)
 
 
 def _lasting_name(value: Any, name: str | None = None) -> bytes:
-    """Return the name of a class, a function or a singleton, and the versions of its code."""
+    """Return the name of a class, function or singleton with the versions of its code."""
     module_and_name = global_name(value, name)
     if module_and_name is None:
         raise NoKey(f"{value!r} has no key, because it cannot be imported by a name.")
@@ -341,7 +342,7 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
 
 
 def _arrays(data: Any) -> list[np.ndarray] | None:
-    """Return the arrays of rows or targets; None if they hold more than numbers."""
+    """Return the arrays of rows or targets; None if they contain other objects than numbers."""
     if data is None:
         return []
     if isinstance(data, SparseRows):
@@ -356,15 +357,15 @@ def _arrays(data: Any) -> list[np.ndarray] | None:
 
 
 def under_configuration(name: bytes) -> bytes:
-    """Return a name of results, changed where scikit-learn's configuration changes them.
+    """Return a key of results that depends on scikit-learn's configuration.
 
-    The steps of a Pipeline may get data frames in place of arrays.
+    With ``transform_output``, the steps of a Pipeline may get data frames instead of arrays.
     """
     output = get_config()["transform_output"]
     return name if output == "default" else digest(name, encode(output))
 
 
-# Digests of data as they were given, the same for the same content in every process.
+# Digests of the user's data, the same for the same content in every process.
 
 # Rows are copied in blocks of about this size, which stay in a CPU's cache.
 _BLOCK_BYTES = 2**19
@@ -376,7 +377,7 @@ _REPR_OF_PANDAS = ("Timestamp", "Timedelta")
 
 
 def data_digest(*values: Any) -> bytes | None:
-    """Return a digest of 16 bytes of X, y and other data, and of the order of these arguments.
+    """Return a 16-byte digest of X, y and other data, and of the order of these arguments.
 
     Any change of an entry, of a type, of a column's name or of the order of columns or categories
     gives another digest, and so does another index, which an estimator may use. The layout of an
@@ -427,7 +428,7 @@ def _data(data: Any) -> bytes:
 def _list(values: list[Any] | tuple[Any, ...]) -> bytes:
     try:
         array = np.asarray(values)
-        # NumPy makes strings of numbers among strings.
+        # NumPy converts numbers to strings if there are strings.
         return _array(array if array.dtype.kind in "biufc" else np.asarray(values, dtype=object))
     except ValueError as error:
         raise NoKey("A list of rows of unequal lengths has no digest.") from error
@@ -450,7 +451,7 @@ def _array(array: np.ndarray) -> bytes:
 
 
 def _numbers(columns: list[np.ndarray]) -> bytes:
-    """Return a digest of columns of the same type, which may lie in memory row by row."""
+    """Return a digest of columns of the same type, which may be stored row by row."""
     n_rows = len(columns[0])
     _check_type(columns[0])
     hashed = xxh3_128(f"{columns[0].dtype.str} {n_rows} {len(columns)}".encode())
@@ -468,15 +469,15 @@ def _check_type(array: np.ndarray) -> None:
 
 
 def _blocks(n_rows: int, n_bytes: int) -> Iterator[slice]:
-    """Yield parts of rows that stay in a CPU's cache."""
+    """Yield slices of rows that fit into a CPU's cache."""
     step = max(1, n_rows * _BLOCK_BYTES // max(1, n_bytes))
     return (slice(start, start + step) for start in range(0, n_rows, step))
 
 
 def _objects(cells: np.ndarray) -> bytes:
-    """Return strings, numbers, dates and missing values as bytes that tell them apart."""
-    each = cells.ravel().tolist()
-    texts = ["s" + cell if type(cell) is str else "o" + _text_of(cell) for cell in each]
+    """Return strings, numbers, dates and missing values as bytes that identify them."""
+    flat = cells.ravel().tolist()
+    texts = ["s" + cell if type(cell) is str else "o" + _text_of(cell) for cell in flat]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return lengths.tobytes() + "".join(texts).encode(errors="surrogatepass")
 
@@ -526,7 +527,7 @@ def _frame(frame: Any) -> bytes:
 
 def _index(index: Any) -> bytes:
     """Return a digest of the index of a data frame."""
-    if hasattr(index, "step"):  # a range, which no array needs to be made of
+    if hasattr(index, "step"):  # a range, which is not converted to an array
         return digest(encode((index.name, index.start, index.stop, index.step)))
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
     return digest(encode(list(index.names)), *(_column(level.array) for level in levels))

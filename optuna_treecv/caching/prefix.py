@@ -1,8 +1,8 @@
-"""Training histories, by which trials know what their trainings have in common.
+"""Training histories, by which trials find the models that they can share.
 
-A prefix is the sequence of row ranges that a model has seen. Two trainings have a model in common
-where their sequences begin alike. A prefix is named by a digest of its row ranges and their
-orders, so it is the same for all trials.
+A prefix is the sequence of row ranges that a model has seen. Two trials share a model if the
+sequences of their training phases begin with the same prefix. The key of a prefix is a digest of
+its row ranges and their orders, so it is the same for all trials.
 """
 
 from functools import lru_cache
@@ -30,9 +30,9 @@ class Prefix:
     origin, phase, end : Prefix, Phase, int
         The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
     below : dict
-        Results of ``prefixes_below``, for trees that differ in their epochs only.
+        Results of ``prefixes_below``, for trees that differ only in their epochs.
     n_prefixes : list of int
-        How many prefixes have been made from the same root.
+        The number of prefixes that were created from the same root.
     """
 
     __slots__ = ("_next", "below", "end", "n_prefixes", "n_seen", "name", "origin", "phase")
@@ -60,7 +60,7 @@ class Prefix:
 
 
 def _fed(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
-    """Return the name of a prefix followed by the first ``n_updates`` updates of a phase."""
+    """Return the digest of a prefix followed by the first ``n_updates`` updates of a phase."""
     hashed = blake2b(prefix, digest_size=16)
     hashed.update(
         struct.pack(
@@ -82,17 +82,17 @@ def plan_key(plan: Partition) -> bytes:
 
 @lru_cache(1024)
 def count_nodes(n_folds: int, least: int) -> int:
-    """Return how many nodes of a tree of ``n_folds`` folds hold out at least ``least`` folds."""
+    """Return the number of nodes that hold out at least ``least`` of ``n_folds`` folds."""
     if n_folds < least or n_folds == 1:
         return int(n_folds >= least)
     return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
 def prefixes_below(prefix: Prefix, plan: Partition, node: Node, least: int) -> dict[int, Prefix]:
-    """Return the prefixes below a node of the nodes that hold out at least ``least`` folds.
+    """Return the prefixes of the nodes below a node that hold out at least ``least`` folds.
 
-    The keys are numbers of nodes: the node itself is 0, parents come before their children, left
-    before right.
+    The keys are numbers of nodes: the node itself is 0, parents precede their children, and left
+    precedes right.
     """
     prefixes = prefix.below.get((node, plan.n_epochs))
     if prefixes is None:
@@ -105,7 +105,7 @@ def prefixes_below(prefix: Prefix, plan: Partition, node: Node, least: int) -> d
                 fed_prefix = prefixes[number] = prefix.feed(phase, phase.n_updates)
                 if child.n_folds > 1:
                     below = prefixes_below(fed_prefix, plan, child, least)
-                    prefixes |= {number + i: each for i, each in below.items()}
+                    prefixes |= {number + i: p for i, p in below.items()}
             number += n_kept
         prefix.below[node, plan.n_epochs] = prefixes
     return prefixes

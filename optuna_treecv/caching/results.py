@@ -1,4 +1,4 @@
-"""What the jobs of a task share: the names of rows, the cache, and the scores in it."""
+"""The state that runs of a cross-validation share: keys of rows, the cache, cached scores."""
 
 from collections.abc import Callable
 from collections.abc import Hashable
@@ -24,22 +24,22 @@ from optuna_treecv.caching.keys import under_configuration
 from optuna_treecv.caching.prefix import Prefix
 from optuna_treecv.scoring.metrics import Scoring
 
-# The most repeats whose prefixes are remembered, and the most prefixes of one repeat. A prefix
-# takes about a kilobyte, and a hyper-parameter that begins to act at some row, such as
+# The maximum number of repeats whose prefixes are cached, and of prefixes of one repeat. A prefix
+# takes about a kilobyte, and a hyper-parameter with an influence from some row on, such as
 # ``average_start``, adds some for each of its values.
 _MOST_ROOTS = 8
 _MOST_PREFIXES = 2**14
 
 
 class SharedBetweenRuns:
-    """The models and results of one evaluation, and the names under which they are kept.
+    """The models and results of one cross-validation, and their keys.
 
     Parameters
     ----------
     cache : ModelCache, StoredModelCache or None
-        Where models and results are kept; None: nowhere.
+        The cache of models and results; None: no cache.
     with_others : bool
-        Whether other evaluations may use the same cache. If so, rows are named by their content.
+        Whether other evaluations may use the same cache. If so, keys of rows are their digests.
     """
 
     def __init__(self, cache: AnyCache | None, with_others: bool) -> None:
@@ -54,18 +54,18 @@ class SharedBetweenRuns:
 
     @property
     def memory(self) -> ModelCache | None:
-        """The cache of this process, without a store behind it."""
+        """The cache of this process, without a store."""
         return None if self.cache is None else self.cache.memory
 
     def name_of(self, what: Hashable, content: Callable[[], bytes | None]) -> tuple[bytes, bool]:
-        """Return a name of data, and whether later processes name them so too.
+        """Return a key of data, and whether it is the same in later processes.
 
         Parameters
         ----------
         what : hashable
-            The same for the same data of this evaluation, which are read once.
+            Identifies the data within this evaluation, so that they are read once.
         content : callable
-            () -> their digest; None if they have none.
+            () -> digest of the data, or None.
         """
         if what not in self._names:  # without the lock, because content may wait for others
             name = content() if self._with_others else None
@@ -73,10 +73,9 @@ class SharedBetweenRuns:
         return self._names[what]
 
     def root(self, rows: bytes) -> Prefix:
-        """Return the empty prefix over the rows of this name.
+        """Return the empty prefix over the rows with this key.
 
-        Those of a few repeats are kept. They are only looked up faster: a new one has the same
-        name.
+        The prefixes of a few repeats are cached, only for speed: a new one has the same key.
         """
         with self._lock:
             root = self._roots.pop(rows, None)
@@ -90,39 +89,38 @@ class SharedBetweenRuns:
     def cache_for(self, estimator: Any) -> AnyCache | None:
         """Return the cache for an estimator's models.
 
-        Code from outside this package may be different in the next process under the same name,
-        so its models stay in memory.
+        Code from outside this package may change between processes under the same name, so its
+        models stay in memory.
         """
         if isinstance(self.cache, StoredModelCache):
             return self.cache.of_run() if is_ours(type(estimator)) else self.cache.memory
         return self.cache
 
 
-# Scores that took less time stay in memory, because a trial would then wait for the store.
+# Scores that took less time stay in memory, because a trial would wait longer for the store.
 _SECONDS_TO_STORE = 2e-3
 
 
 def lasting_if_slow(cache: AnyCache, seconds: float) -> AnyCache:
-    """Return where a result is kept that took so many seconds."""
+    """Return the cache for a result that took ``seconds``: in memory if it was fast."""
     return cache if seconds > _SECONDS_TO_STORE else cache.memory
 
 
 class KeptScores(NamedTuple):
-    """Where the scores of an estimator are kept, of a repeat or of single folds, and by what name.
+    """The cache and the keys of the scores of an estimator, of a repeat or of single folds.
 
     Attributes
     ----------
     cache : ModelCache, StoredModelCache or None
-        One in memory where later processes do not know the scores by the same name.
+        In memory if later processes have other keys.
     data, folds : bytes
-        The names of the rows and of the folds; of single folds, that of one is given later.
+        The keys of the rows and of the folds; that of a single fold is an argument of methods.
     of_sums : bytes
-        The name of the sums, which do not depend on the point and the scoring; empty: they are
-        not kept.
+        The key of the sums, which do not depend on candidate and scoring; empty: not cached.
     metrics : tuple of bytes
-        The names of the metrics; empty: the scores are not kept.
+        The keys of the metrics; empty: scores are not cached.
     settings : bytes
-        The name of the estimator and the scoring; empty: the scores are not kept.
+        The key of the estimator and the scoring; empty: scores are not cached.
     """
 
     cache: AnyCache | None = None
@@ -142,17 +140,17 @@ class KeptScores(NamedTuple):
         parts: Sequence[Any],
         scoring: Scoring,
     ) -> "KeptScores":
-        """Return where an engine keeps the scores of an estimator, without its point.
+        """Return the cache and keys of an engine for an estimator, without its free parameters.
 
         Parameters
         ----------
         cache : ModelCache, StoredModelCache or None
         data : (bytes, bool)
-            The name of the rows, and whether later processes give them the same name.
+            The key of the rows, and whether it is the same in later processes.
         folds : bytes
         engine : str
         parts : sequence of estimator
-            The parts of the estimator, with all their seeds.
+            The parts of the estimator, with all seeds.
         scoring : Scoring
         """
         rows = under_configuration(data[0])
@@ -168,37 +166,37 @@ class KeptScores(NamedTuple):
         return cls(cache, rows, folds, of_sums, names)
 
     def at(self, point: Any) -> "KeptScores":
-        """Return the same for the estimator that has these values of the point's parameters."""
+        """Return the same for a candidate with these values of the free parameters."""
         if not self.metrics:
             return self
         return self._replace(settings=digest(self.of_sums, encode(point), *self.metrics))
 
     @property
     def name(self) -> str:
-        """The digest of all names in hexadecimal; "" if the scores are not kept."""
+        """The hexadecimal digest of all keys; "" if scores are not cached."""
         return self.settings.hex()
 
     def find(self, n_numbers: int, fold: bytes = b"") -> np.ndarray | None:
-        """Return so many numbers, float64, if they are kept."""
+        """Return cached numbers, float64 of shape (n_numbers,), or None."""
         if self.cache is None or not self.settings:
             return None
         memory = self.cache.find(self.key(8 * n_numbers, fold))
         return None if memory is None else memory.view(np.float64)
 
     def keep(self, numbers: np.ndarray, seconds: float, fold: bytes = b"") -> None:
-        """Keep numbers with the seconds that they took."""
+        """Add numbers to the cache with the seconds that they took."""
         if self.cache is not None and self.settings:
             memory = numbers.view(np.uint8)
             memory.flags.writeable = False
             lasting_if_slow(self.cache, seconds).keep(self.key(len(memory), fold), memory, seconds)
 
     def close(self) -> None:
-        """Write to the store what is not written yet."""
+        """Write pending results to the store."""
         if isinstance(self.cache, StoredModelCache):
             self.cache.flush()
 
     def key(self, n_bytes: int, fold: bytes = b"") -> Key:
-        """Return the key of so many bytes, of the repeat or of a single fold."""
+        """Return the key of ``n_bytes`` bytes of the repeat or of a single fold."""
         return Key(self.data, fold or self.folds, self.settings, b"scores", n_bytes)
 
 
@@ -207,16 +205,16 @@ def _keys_of(
 ) -> tuple[AnyCache | None, list[bytes] | None]:
     """Return the cache for the scores of estimators, and the keys of the estimators in it.
 
-    A store only gets what later processes know by the same name: estimators of installed packages,
-    on data whose name lasts. The keys are None where an estimator has none.
+    Only results whose keys are the same in later processes are stored: of estimators of installed
+    packages, on data with a lasting key. The keys are None if an estimator has none.
     """
     in_store = last and isinstance(cache, StoredModelCache)
-    if in_store and (lasting := _each(estimators, lasting_key)) is not None:
+    if in_store and (lasting := _keys_by(estimators, lasting_key)) is not None:
         return cache, lasting
-    # Functions have lasting keys only.
-    return None if cache is None else cache.memory, _each(estimators, encode, lasting_key)
+    # Functions have only lasting keys.
+    return None if cache is None else cache.memory, _keys_by(estimators, encode, lasting_key)
 
 
-def _each(values: Sequence[Any], *kinds: Callable[[Any], bytes]) -> list[bytes] | None:
+def _keys_by(values: Sequence[Any], *kinds: Callable[[Any], bytes]) -> list[bytes] | None:
     keys = [key for value in values if (key := first_key(value, *kinds)) is not None]
     return keys if len(keys) == len(values) else None

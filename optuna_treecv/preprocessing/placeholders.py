@@ -288,13 +288,13 @@ class TablePlaceholder(ImputerPlaceholder):
             return self._why_varies(cut, "infrequent_categories_")
         if type(step) is not SimpleImputer:
             return ""
-        some = self._is_missing[:, self._is_missing.any(axis=0) & self._is_known]
-        for is_missing in some.T:
+        columns = self._is_missing[:, self._is_missing.any(axis=0) & self._is_known]
+        for is_missing in columns.T:
             if not cut.count(~is_missing)[0].all():
                 return "a column has no value in a training set"
             if step.add_indicator and not cut.count(is_missing)[0].all():
                 return "a training set has no missing value in a column of its add_indicator"
-        if self.passes or step.strategy == "constant" or not some.size:
+        if self.passes or step.strategy == "constant" or not columns.size:
             return ""
         return self._why_varies(cut, "statistics_")
 

@@ -31,26 +31,26 @@ from optuna_treecv.storage.tables import SCHEMA
 
 #: The base class of all errors that a database raises.
 DatabaseError = sa.exc.SQLAlchemyError
-#: What is raised where a database fails: SQLite's driver cannot decode every message of its own.
+#: The errors of a failing database; SQLite's driver cannot decode all of its messages.
 FAILURES = (DatabaseError, OSError, UnicodeDecodeError)
 
 
 class SchemaError(ValueError):
-    """The tables of a store have no version, or one that this package does not know."""
+    """Raised if the tables of a store have no version, or an unknown one."""
 
 
 #: Seconds within which a server must accept a connection.
 CONNECT_SECONDS = 5
-#: Seconds to wait for a lock that somebody else holds.
+#: Seconds to wait for a lock of another process.
 WAIT_SECONDS = 5.0
-#: Seconds that a trial waits for a server, which cancels longer statements.
+#: Seconds that a trial waits for a server, which also cancels longer statements.
 ANSWER_SECONDS = 10.0
-#: Seconds that callers wait for a server when they read many rows of it or change its tables.
+#: Seconds that callers wait for a server that reads many rows or changes tables.
 LOAD_SECONDS = 300.0
 #: Seconds after which a server ends the transaction of a trial whose process hangs.
 IDLE_SECONDS = 60.0
 
-#: The forms in which a store can be given, besides an open database.
+#: The types of the argument ``store``, besides an open database.
 Given = str | sa.URL | sa.Engine | Callable[[], sa.Engine]
 
 # Scopes that a failure can stop besides attempts with one purpose: everything, or writing.
@@ -58,7 +58,7 @@ _STORE: Scope = (None, False)
 _WRITING: Scope = (None, True)
 _ALL: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
 
-# So many transactions may be left without an answer, each with what it was to write.
+# The maximum number of abandoned transactions without an answer, each with its data.
 _MOST_LEFT = 8
 
 # The key of our advisory lock in a PostgreSQL database.
@@ -67,33 +67,33 @@ _LOCK = int.from_bytes(b"treecv", "big")
 T = TypeVar("T")
 
 
-#: The version of the tables. Those of an earlier one become these where a store is opened.
+#: The version of the tables. Tables of an earlier version are migrated when a store is opened.
 SCHEMA_VERSION = 5
 
 
 class Database:
     """A SQLite file or a PostgreSQL database with our tables.
 
-    Threads may share it. After pickling it reconnects on first use. After a fork it does not use
+    It is thread-safe. After unpickling, it reconnects on first use. After a fork, it does not use
     the connections of the parent process.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
-        An engine is used as it is. A callable, () -> Engine, is called once per process. Other
-        processes are sent the callable, but the URL of a URL or an engine, with its password.
+        An engine is used unchanged. A callable, () -> Engine, is called once per process. A pickle
+        contains the callable, or the URL of a URL or an engine, with its password.
     create : bool
-        Create the tables if there are none.
+        Whether to create missing tables.
 
     Raises
     ------
     ValueError
-        If the database cannot be used; the message says why.
+        If the database cannot be used, with the reason.
     ImportError
         If the driver is not installed.
     """
 
-    #: Counts how often the file of a SQLite store was deleted or replaced while in use.
+    #: How often the file of a SQLite store was deleted or replaced while in use.
     n_files = 0
     _file: tuple[int, int] | None = None
     _prepared = False
@@ -121,7 +121,7 @@ class Database:
         # All threads share the connection of a StaticPool, but a transaction belongs to one.
         self._static = Lock()
         self._outages = Outages()
-        self._left: list[Future[Any]] = []  # transactions that nobody waits for any more
+        self._left: list[Future[Any]] = []  # abandoned transactions
 
     def __str__(self) -> str:
         return without_password(self._url)
@@ -129,8 +129,8 @@ class Database:
     def __getstate__(self) -> dict[str, Any]:
         if _is_memory(self._url):
             raise ValueError(
-                "store must be a SQLite file or a PostgreSQL database to be sent to other "
-                f"processes, got {self}: no other process can see a database in memory."
+                "store must be a SQLite file or a PostgreSQL database to be pickled, because no "
+                f"other process can access a database in memory, got {self}."
             )
         url = str(self) if self._make else self._url.render_as_string(hide_password=False)
         return {"url": url, "make": self._make}
@@ -164,7 +164,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Return a connection for one read transaction."""
+        """Return a context with a connection for one read transaction."""
         self._prepare_once()
         with self._transaction(write=False) as connection:
             yield connection
@@ -172,7 +172,7 @@ class Database:
     def read(self, work: Callable[[Connection], T]) -> T:
         """Return the result of ``work`` in a read transaction.
 
-        On a server it runs in another thread, and a server that does not answer is an error.
+        On a server it runs in another thread, and a server that does not respond is an error.
         """
 
         def transact() -> T:
@@ -182,12 +182,12 @@ class Database:
         return self._answer_to(transact, LOAD_SECONDS)
 
     def sizes(self) -> list[tuple[str, int, int | None]]:
-        """Return the name, the rows and the bytes of each of our tables.
+        """Return the name, number of rows and size in bytes of each table.
 
-        The bytes are None where the database cannot tell them.
+        The size is None if unknown.
         """
         counts = {
-            one.name: sa.select(sa.func.count()).select_from(one) for one in METADATA.sorted_tables
+            t.name: sa.select(sa.func.count()).select_from(t) for t in METADATA.sorted_tables
         }
         return self.read(
             lambda connection: [
@@ -197,7 +197,7 @@ class Database:
         )
 
     def vacuum(self) -> None:
-        """Return the room of deleted rows to the file system; PostgreSQL does that by itself."""
+        """Return the space of deleted rows to the file system; PostgreSQL does so itself."""
         if _is_sqlite(self._url):
             with self.engine.connect() as connection:
                 connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
@@ -206,10 +206,10 @@ class Database:
 
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Connection]:
-        """Return a connection for one write transaction, committed at the end.
+        """Return a context with a connection for one write transaction, committed at the end.
 
-        SQLite allows one writer at a time, and other writers wait. ``alone`` does the same on
-        PostgreSQL. Waiting too long for a lock is an error.
+        SQLite allows one writer at a time, and other writers wait. ``alone`` has this effect on
+        PostgreSQL, too. Waiting too long for a lock is an error.
         """
         self._prepare_once()
         with self._transaction(write=True) as connection:
@@ -228,15 +228,15 @@ class Database:
     ) -> T:
         """Return the result of ``work``, or ``otherwise`` if the database fails.
 
-        There is one warning per outage; it says what trials go on ``without``. After a failure
-        there is no further attempt for some time. If ``work`` fails, this holds for attempts with
-        the same ``without``: one table may be damaged, or have no room on the disk, while others
-        work. If no transaction can be begun, it holds for all attempts. Failing to write does not
-        stop reading, because a locked or read-only database can still be read.
+        There is one warning per outage, which names what trials continue ``without``. After a
+        failure there is no further attempt for some time. If ``work`` fails, this applies to
+        attempts with the same ``without``: one table may be corrupt, or its disk full, while
+        others work. If no transaction can be started, it applies to all attempts. Failing to write
+        does not stop reading, because a locked or read-only database can still be read.
 
-        A server that does not answer at all is left with the transaction in another thread.
+        A transaction of a server that does not respond is abandoned in another thread.
         """
-        # A table that cannot be read is not written either.
+        # A table that cannot be read is not written, either.
         scopes = {_STORE, (without, False)} | ({_WRITING, (without, True)} if write else set())
         if not self._outages.may_try(scopes):
             return otherwise
@@ -273,43 +273,43 @@ class Database:
 
     def _answer_to(self, transact: Callable[[], T], seconds: float) -> T:
         """Return the result of a transaction, or raise TimeoutError."""
-        if _is_sqlite(self._url):  # which waits for locks only
+        if _is_sqlite(self._url):  # which waits only for locks
             return transact()
-        engine = self.engine  # a forked process begins anew
-        # Statements have time-outs of the server, but a server that is stopped keeps none. A
-        # driver then waits for ever, be it for a connection from its pool.
-        self._left = [one for one in self._left if not one.done()]
+        engine = self.engine  # a new one after a fork
+        # The server has timeouts for statements, but not if it is suspended. A driver then waits
+        # forever, even for a connection from its pool.
+        self._left = [future for future in self._left if not future.done()]
         if len(self._left) >= _MOST_LEFT:
             raise TimeoutError(f"{_MOST_LEFT} transactions are still without an answer")
         answer: Future[T] = Future()
-        # Python exits without such a thread if it is stuck; it would wait for that of an executor.
+        # A daemon thread, because Python would wait for that of an executor at exit.
         Thread(target=_settle, args=(answer, transact), daemon=True).start()
         wait([answer], seconds)
         if not answer.done():
             self._left.append(answer)
-            engine.dispose()  # connections that nobody uses may be as dead as this one
+            engine.dispose()  # idle connections may be as dead as this one
             raise TimeoutError(f"no answer within {seconds:g} seconds")
         return answer.result()
 
     def _explained(self, error: Exception) -> Exception:
-        """Return why a statement failed: a newer version may have changed the tables meanwhile."""
+        """Return the cause of a failed statement, perhaps a migration by a newer version."""
         if not isinstance(error, sa.exc.ProgrammingError | sa.exc.IntegrityError):
             if _code_of(error) != "SQLITE_ERROR":  # no such table or column, or a new one
                 return error
         try:
             self._answer_to(self._read_version, ANSWER_SECONDS)
         except SchemaError as newer:
-            self._prepared = False  # so that later attempts look first
+            self._prepared = False  # so that later attempts check first
             return newer
         except FAILURES:
             pass
         return error
 
     def _failing(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
-        """Return the scope of further attempts that a failure stops; None: it stops none."""
+        """Return the scope of attempts that a failure stops, or None."""
         if isinstance(error, SchemaError):
             return _STORE
-        # If the database refuses a statement for its content, the next attempt may still succeed.
+        # If the database refuses a statement because of its content, the next attempt may succeed.
         if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
             return None
         is_lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
@@ -324,7 +324,7 @@ class Database:
     def _transaction(
         self, write: bool, answer_seconds: float | None = None
     ) -> Iterator[Connection]:
-        """Return a connection for one transaction; what it writes is committed at the end.
+        """Return a context with a connection for one transaction, committed if ``write``.
 
         ``answer_seconds`` limits each statement on a server.
         """
@@ -333,7 +333,7 @@ class Database:
         with is_alone, engine.connect() as connection:
             connection.begin()
             if connection.dialect.name == "sqlite":
-                # At once, because SQLite's driver would begin the transaction at the first change.
+                # SQLite's driver would begin the transaction only at the first change.
                 driver: Any = connection.connection.dbapi_connection
                 if driver.in_transaction:  # an event handler of the user's engine may have begun
                     connection.exec_driver_sql("ROLLBACK")
@@ -352,11 +352,11 @@ class Database:
 
     def _prepare_once(self) -> None:
         self._notice_another_file()
-        if not self._prepared:  # after unpickling, or if the file is another one
+        if not self._prepared:  # after unpickling, or if the file was replaced
             self._prepare(create=True)
 
     def _notice_another_file(self) -> None:
-        """Leave a SQLite file that was deleted or replaced, where nobody would find results."""
+        """Reconnect if the SQLite file was deleted or replaced, because results would be lost."""
         if self._file is None or self._file == _file_at(self._url):
             return
         with self._lock:
@@ -373,12 +373,12 @@ class Database:
         )
 
     def _prepare(self, create: bool) -> None:
-        """Create or migrate the schema; if it is up to date, no lock is taken."""
+        """Create or migrate the schema; take no lock if it is up to date."""
         if not create and self._own and is_missing(self._url):  # SQLite would create the file
             raise FileNotFoundError("there is no such file")
         version = self._answer_to(self._read_version, ANSWER_SECONDS)
         if version is None and not create:
-            raise FileNotFoundError("no trial has written to it, it has no table treecv_schema")
+            raise FileNotFoundError("no trial has written to it: it has no table treecv_schema")
         if version != SCHEMA_VERSION:
             self._answer_to(self._make_schema, LOAD_SECONDS)
         self._file = _file_at(self._url)
@@ -428,8 +428,8 @@ AnyStore = Given | Database
 
 
 def _migrate(connection: Connection) -> None:
-    """Bring the tables of any earlier version to today's form, but for those that are missing."""
-    # Leases last a minute, and models have other keys today, so that none would be found.
+    """Migrate existing tables of any earlier version to the current one."""
+    # Leases last a minute, and models have other keys now, so none would be found.
     for table in ("treecv_claims", "treecv_models"):
         connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
     columns = sa.inspect(connection).get_columns(EVALUATIONS.name)
@@ -439,7 +439,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield parts small enough for one statement.
+    """Yield chunks that are small enough for one statement.
 
     A statement may have 32766 parameters in SQLite and 65535 in PostgreSQL.
     """
@@ -448,7 +448,7 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _settle(answer: Future[T], work: Callable[[], T]) -> None:
-    """Do what an answer is waited for."""
+    """Set a future to the result or the error of ``work``."""
     try:
         answer.set_result(work())
     except BaseException as error:  # noqa: BLE001  # the caller raises it
@@ -489,7 +489,7 @@ def _parse(store: str | sa.URL) -> sa.URL:
     try:
         url = sa.make_url(store)
         if "\0" in str(store):
-            raise ValueError("a name cannot hold a null byte")
+            raise ValueError("a name cannot contain a null byte")
     except (sa.exc.ArgumentError, ValueError) as error:
         raise ValueError(
             "store must be a SQLAlchemy URL such as 'sqlite:///models.db', got "
@@ -505,7 +505,7 @@ def _parse(store: str | sa.URL) -> sa.URL:
 
 
 def _dispose(engine: sa.Engine, pid: int) -> None:
-    """Close the connections of an engine that nobody uses; Python 3.13 warns of open ones.
+    """Close the connections of an unused engine; Python 3.13 warns about open connections.
 
     A forked process must not close those of its parent.
     """
@@ -518,7 +518,7 @@ def _make_engine(url: sa.URL) -> sa.Engine:
     if _is_sqlite(url):
         arguments = {"timeout": WAIT_SECONDS}
     elif url.get_driver_name().startswith("psycopg"):
-        # All but the first one limit the wait for a machine that disappears after connecting.
+        # All except the first one limit the wait for a server that disappears after connecting.
         arguments = {
             "connect_timeout": CONNECT_SECONDS,
             "tcp_user_timeout": 1000 * CONNECT_SECONDS,
@@ -528,7 +528,7 @@ def _make_engine(url: sa.URL) -> sa.Engine:
         }
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
-        # pool_pre_ping replaces a connection that the server has dropped; this is no outage.
+        # pool_pre_ping replaces a connection that the server has closed, which is not an outage.
         engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=not _is_sqlite(url))
     except ImportError as error:
         raise ImportError(
@@ -548,7 +548,7 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
 
 
 def _text_or_bytes(data: bytes) -> str | bytes:
-    """Return bytes that are no text as they are; SQLite's driver would fail the whole query."""
+    """Return text, or bytes if they cannot be decoded, for which SQLite's driver would fail."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -556,9 +556,9 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 
 def _exclude_writers(connection: Connection) -> None:
-    """Wait for other writers that exclude writers, and make those wait that come later.
+    """Take the lock of exclusive writers in PostgreSQL.
 
-    SQLite has done so at the beginning of the transaction.
+    SQLite takes it at the beginning of the transaction.
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -589,13 +589,13 @@ def _is_memory(url: sa.URL) -> bool:
 
 def _no_memory(url: sa.URL) -> ValueError:
     return ValueError(
-        f"store must be a SQLite file or an Engine with StaticPool, got {without_password(url)}: "
-        "each connection to SQLite in memory is another database."
+        "store must be a SQLite file or an Engine with StaticPool, because each connection to "
+        f"SQLite in memory is another database, got {without_password(url)}."
     )
 
 
 def _path(url: sa.URL) -> str | None:
-    """Return the file of a SQLite URL, or None if the URL does not give a path."""
+    """Return the file of a SQLite URL, or None if the URL contains no path."""
     name = url.database
     return None if not _is_sqlite(url) or not name or name.startswith("file:") else name
 
@@ -610,7 +610,7 @@ def _file_at(url: sa.URL) -> tuple[int, int] | None:
 
 
 def is_missing(url: str | sa.URL) -> bool:
-    """Return whether a URL names a missing SQLite file, which opening it would create."""
+    """Return whether a URL is that of a missing SQLite file, which opening would create."""
     url = sa.make_url(url)
     return not _is_memory(url) and (path := _path(url)) is not None and not os.path.exists(path)
 
@@ -621,13 +621,13 @@ def without_password(url: sa.URL) -> str:
 
 
 def _code_of(error: Exception) -> str:
-    """Return the driver's name or number of an error; "" if it has none."""
+    """Return the driver's code of an error; "" if it has none."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else None
     return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of an error's message; for a database error, the driver's message."""
+    """Return the first line of an error's message; of a database error, the driver's message."""
     cause = (
         error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
     )

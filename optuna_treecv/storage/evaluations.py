@@ -1,4 +1,4 @@
-"""Evaluations in the database, with their scores."""
+"""Reading, writing and deleting evaluations and fold scores in the database."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -19,21 +19,21 @@ from optuna_treecv.storage.tables import FOLD_SCORES
 from optuna_treecv.storage.tables import Omitted
 from optuna_treecv.storage.tables import read_checked
 
-#: An evaluation with more fold scores than this stores them in one block instead of in rows.
+#: With more fold scores than this, an evaluation stores them in one block instead of in rows.
 MAX_SCORE_ROWS = 1000
 
 _COLUMNS = tuple(EVALUATIONS.columns)
 _SCORE_COLUMNS = tuple(FOLD_SCORES.columns)
 _BLOCK_COLUMNS = tuple(FOLD_SCORE_BLOCKS.columns)
 COLUMNS = [column.name for column in _COLUMNS]
-# The folds of all repeats are numbered by 32 bits.
+# The numbers of folds of all repeats have 32 bits.
 _MOST_SCORES = 2**31
-# The most bytes that zlib packs into one.
+# The maximum compression ratio of zlib.
 _MOST_PACKED = 1032
 
 
 def further_run(run: str, number: int | str) -> str:
-    """Return the name of the evaluation that has a trial's second score (number 1), third, ...."""
+    """Return the run of a trial's second score (number 1), third score, ...."""
     return f"{run}-{number}"
 
 
@@ -47,7 +47,7 @@ def record(
 ) -> int | None:
     """Write an evaluation and its fold scores in one transaction.
 
-    A database that fails is left alone for a while, after one warning.
+    A failing database is not tried again for a while, after one warning.
 
     Parameters
     ----------
@@ -59,24 +59,24 @@ def record(
     further : sequence of (dict, ndarray)
         The same for the trial's other scores.
     n_ahead : int
-        Saved row updates that this evaluation counts as done, unless one with the same key has
-        done so.
+        Saved row updates that this evaluation counts as done, unless another one with the same key
+        already does.
     since : datetime or None
-        Earlier evaluations do not count.
+        Earlier evaluations are ignored.
 
     Returns
     -------
     int or None
         The row updates that the evaluation counts as done; None if nothing was written.
     """
-    each = [(evaluation, scores), *further]
-    values = [{name: _sql_value(value) for name, value in one.items()} for one, _ in each]
+    pairs = [(evaluation, scores), *further]
+    values = [{name: _sql_value(value) for name, value in row.items()} for row, _ in pairs]
     rows: list[dict[str, Any]] = []
     blocks: list[dict[str, Any]] = []
-    for one, of_folds in each:
+    for row, of_folds in pairs:
         array = np.ascontiguousarray(of_folds, dtype="<f8").ravel()
         folds = np.flatnonzero(~np.isnan(array)).tolist()
-        run = one["run"]
+        run = row["run"]
         if len(array) > MAX_SCORE_ROWS and folds:
             blocks.append({"run": run, "n_scores": len(array), "scores": _pack(array)})
         elif folds:
@@ -98,7 +98,7 @@ def record(
 
 
 def _is_counted(connection: sa.Connection, key: str, since: datetime | None) -> bool:
-    """Return whether an evaluation with this key has counted row updates; others wait to ask."""
+    """Return whether an evaluation with this key has counted row updates; lock the key."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int(key[:15], 16))))
     counted = [EVALUATIONS.c.key == key, EVALUATIONS.c.n_updates > 0]
@@ -114,21 +114,21 @@ def read_evaluations(
     study_name: str | None = None,
     runs: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return rows of the table: all, those of a study, or those of some runs.
+    """Return the evaluations, optionally of a study or of some runs.
 
-    Rows with impossible values are left out with one warning, which calls the store ``store``.
+    Rows with invalid values are omitted with one warning, which names ``store``.
     """
     of_study = [] if study_name is None else [EVALUATIONS.c.study_name == study_name]
     wheres = [of_study]
     if runs is not None:
         wheres = [[*of_study, EVALUATIONS.c.run.in_(part)] for part in parts(list(runs))]
-    left_out = Omitted("treecv_evaluations", "run")
+    omitted = Omitted("treecv_evaluations", "run")
     evaluations = [
         row
         for where in wheres
-        for row in read_checked(connection, _COLUMNS, where, left_out, _problem_of_evaluation)
+        for row in read_checked(connection, _COLUMNS, where, omitted, _problem_of_evaluation)
     ]
-    left_out.warn(store, stacklevel=3)
+    omitted.warn(store, stacklevel=3)
     return evaluations
 
 
@@ -141,9 +141,9 @@ def read_scores(
     ----------
     connection : Connection
     store : object
-        The name of the store in warnings. Impossible scores are left out with a warning.
+        The name of the store in warnings. Invalid scores are omitted with a warning.
     n_scores : mapping of str to int
-        The number of scores of each run, had it not been pruned.
+        The number of scores of each run without pruning.
     """
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     few = Omitted("treecv_fold_scores", "run")
@@ -168,17 +168,17 @@ def read_scores(
             if unpacked is None:
                 many.add(run, f"it does not hold {n_scores[run]} fold scores")
                 continue
-            there = np.flatnonzero(~np.isnan(unpacked))
-            pairs[run] = there, unpacked[there]
-    for left_out in (few, many):
-        left_out.warn(store, stacklevel=3)
+            folds = np.flatnonzero(~np.isnan(unpacked))
+            pairs[run] = folds, unpacked[folds]
+    for omitted in (few, many):
+        omitted.warn(store, stacklevel=3)
     return pairs
 
 
 def read_named_scores(
     connection: sa.Connection, store: object, runs: Collection[str], n_scores: int
 ) -> list[tuple[str, str, np.ndarray]]:
-    """Return the run, the name of its score, and its fold scores, where all of them are there.
+    """Return (run, name of the score, fold scores) for the runs with all fold scores.
 
     Parameters
     ----------
@@ -197,12 +197,12 @@ def read_named_scores(
 
 
 def count_by_study(connection: sa.Connection) -> list[tuple[str | None, int, int]]:
-    """Return the complete and the pruned evaluations of each study, by name.
+    """Return the numbers of complete and pruned evaluations of each study, by name.
 
-    The name is None for trials without a study. The several scores of a trial count once.
+    The name is None for trials without a study. Several scores of a trial count once.
     """
     study, state = EVALUATIONS.c.study_name, EVALUATIONS.c.state
-    counts = (sa.func.sum(sa.case((state == one, 1), else_=0)) for one in ("complete", "pruned"))
+    counts = (sa.func.sum(sa.case((state == s, 1), else_=0)) for s in ("complete", "pruned"))
     query = sa.select(study, *counts).where(EVALUATIONS.c.run.not_like(further_run("%", "%")))
     rows = connection.execute(query.group_by(study).order_by(study))
     return [(name, n_complete, n_pruned) for name, n_complete, n_pruned in rows]
@@ -215,34 +215,34 @@ def delete_evaluations(
     study_name: str | None = None,
     before: datetime | None = None,
 ) -> int:
-    """Delete evaluations with their fold scores; return how many evaluations were deleted.
+    """Delete evaluations with their fold scores; return the number of deleted evaluations.
 
-    A kept evaluation keeps those of its trial's other scores.
+    ``keep_runs`` includes the evaluations by other scores of the same trials.
     """
     query = sa.select(EVALUATIONS.c.run)
     if study_name is not None:
         query = query.where(EVALUATIONS.c.study_name == study_name)
     if before is not None:
         query = query.where(EVALUATIONS.c.created_at < before)
-    kept = set(keep_runs)
+    runs = set(keep_runs)
     with database.writing() as connection:
         deleted = [
             run
             for run in connection.scalars(query)
-            # SQLite takes bytes. The name of a further score begins with that of the first.
-            if not isinstance(run, str) or not kept & {run, run.partition("-")[0]}
+            # SQLite accepts bytes. The run of a further score begins with that of the first score.
+            if not isinstance(run, str) or not runs & {run, run.partition("-")[0]}
         ]
         for part in parts(deleted):
-            # SQLite enforces foreign keys only if asked to, and a user's Engine may not ask.
+            # SQLite enforces foreign keys only on request, which a user's Engine may not send.
             for table in (FOLD_SCORES, FOLD_SCORE_BLOCKS, EVALUATIONS):
                 connection.execute(sa.delete(table).where(table.c.run.in_(part)))
     return len(deleted)
 
 
 def _sql_value(value: Any) -> Any:
-    """Return a value as SQL takes it.
+    """Return a value for SQL.
 
-    SQLite's driver stores integers of NumPy as bytes, and NaN is NULL to it.
+    SQLite's driver would store NumPy integers as bytes; NaN becomes NULL.
     """
     if isinstance(value, dict):
         return _plain(value)
@@ -251,7 +251,7 @@ def _sql_value(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to what JSON can hold.
+    """Convert a value to JSON types.
 
     PostgreSQL refuses NaN and infinities, so these become "nan", "inf" and "-inf".
     """
@@ -269,11 +269,11 @@ def _plain(value: Any) -> Any:
 
 
 def _pack(scores: np.ndarray) -> bytes:
-    """Compress scores; whole numbers from 0 to 255, such as errors, become one byte each first.
+    """Compress scores, integers from 0 to 255, such as errors, as one byte each.
 
-    Other numbers hardly become smaller, and are stored as they are.
+    Other numbers are hardly compressible, and are stored unchanged.
     """
-    with np.errstate(invalid="ignore"):  # NaN and infinite scores fit into no byte
+    with np.errstate(invalid="ignore"):  # NaN and infinity do not fit into a byte
         small = scores.astype("u1")
     fits = np.array_equal(small, scores) and not np.any(np.signbit(scores))
     data = (small if fits else scores).data.cast("B")
@@ -295,7 +295,7 @@ def _problem_of_evaluation(row: dict[str, Any]) -> str | None:
 def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
     """Return the scores of a block, or None if their number is wrong.
 
-    A damaged block is never unpacked beyond the expected length.
+    A corrupt block is never unpacked beyond the expected length.
     """
     if n_scores != n_expected or n_scores > _MOST_PACKED * len(block):
         return None

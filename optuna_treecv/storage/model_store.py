@@ -1,6 +1,6 @@
-"""Models and results as bytes that workers share, and leases, so that no two compute the same.
+"""Models and results that workers share as bytes, and leases, which prevent duplicate work.
 
-This module does not interpret the bytes, and never executes any of them.
+This module does not interpret the bytes, and never executes them.
 """
 
 from collections.abc import Callable
@@ -39,17 +39,17 @@ from optuna_treecv.storage.tables import read_checked
 #: Seconds between two queries for models that other workers have written.
 NEWS_SECONDS = 2.0
 
-#: The default room for models.
+#: The default limit of the size of all models.
 DEFAULT_MAX_BYTES = 2**28
 
-# Trials go on without this if the database fails.
+# The purpose of attempts, for the warning if the database fails.
 _SHARED_MODELS = "shared models"
 
 # Magic, number of bytes, digest of the bytes together with their key.
 _HEADER = Struct("<4sQ16s")
 _MAGIC = b"TCV2"
 
-# No model has more bytes.
+# The maximum size of a model.
 _LARGEST = 2**40
 
 _KNOWN = (MODELS.c.id, MODELS.c.key, MODELS.c.n_bytes)
@@ -65,7 +65,7 @@ class Kept(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A model that the database holds."""
+    """A model in the database."""
 
     id: int
     key: bytes
@@ -74,21 +74,21 @@ class Known(NamedTuple):
 class ModelStore:
     """Shared models in a database, limited in bytes.
 
-    If the database fails, there is a warning and models are not shared for a while; nothing is
-    raised. Threads may share a store, and it can be pickled.
+    If the database fails, there is a warning, but no error, and models are not shared for a while.
+    A store is thread-safe and can be pickled.
 
     Parameters
     ----------
     database : Database
-        The database that holds the models.
+        The database of the models.
     max_bytes : int
-        The limit for all models together. The oldest, and those with the least training seconds
-        per byte, are deleted first.
+        The limit of the total size of all models. The oldest, and those with the fewest training
+        seconds per byte, are deleted first.
 
     Attributes
     ----------
     queue : WriteQueue
-        For writes that nobody waits for.
+        The queue of asynchronous writes.
     """
 
     def __init__(self, database: Database, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -110,14 +110,14 @@ class ModelStore:
         """
 
         def problem_of(row: dict[str, Any]) -> str | None:
-            is_size = _HEADER.size <= row["n_bytes"] <= _LARGEST  # the bound is computed from them
+            is_size = _HEADER.size <= row["n_bytes"] <= _LARGEST  # evictions are computed from it
             return None if is_size else f"n_bytes must be a size, got {row['n_bytes']}"
 
         def look(connection: sa.Connection) -> list[Known]:
             if self._n_files != self.database.n_files:  # another file has other ids
                 self._n_files, self._last_id = self.database.n_files, 0
             where = [MODELS.c.id > self._last_id]
-            rows = read_checked(connection, _KNOWN, where, left_out, problem_of)
+            rows = read_checked(connection, _KNOWN, where, omitted, problem_of)
             return [Known(*(row[name] for name in Known._fields)) for row in rows]
 
         looking = self._lock()
@@ -126,12 +126,12 @@ class ModelStore:
         try:
             if monotonic() < self._next_look:
                 return []
-            left_out = Omitted("treecv_models", "id")
+            omitted = Omitted("treecv_models", "id")
             new_models = self.database.attempt(look, list[Known](), without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
-            if new_models or left_out.keys:
-                self._last_id = max([*left_out.keys, *(model.id for model in new_models[-1:])])
-            self._delete(left_out)
+            if new_models or omitted.keys:
+                self._last_id = max([*omitted.keys, *(model.id for model in new_models[-1:])])
+            self._delete(omitted)
             return new_models
         finally:
             looking.release()
@@ -147,49 +147,46 @@ class ModelStore:
         return self._looking
 
     def read(self, model: Known) -> np.ndarray | None:
-        """Return the payload of a model, or None if it was deleted or is damaged."""
+        """Return the payload of a model, or None if it was deleted or is corrupt."""
         where = [MODELS.c.id == model.id, MODELS.c.key == model.key]  # the file may be another one
-        left_out, payload = Omitted("treecv_models", "id"), None
+        omitted, payload = Omitted("treecv_models", "id"), None
 
         def look(connection: sa.Connection) -> dict[str, Any] | None:
-            return next(read_checked(connection, _WITH_PAYLOAD, where, left_out), None)
+            return next(read_checked(connection, _WITH_PAYLOAD, where, omitted), None)
 
         row = self.database.attempt(look, None, without=_SHARED_MODELS)
         if row is not None:
             payload = _unpack(row["payload"], model.key)
             if payload is None:
-                left_out.add(model.id, "the payload is not what was written for this key")
-        self._delete(left_out)
+                omitted.add(model.id, "the payload is not what was written for this key")
+        self._delete(omitted)
         return payload
 
-    def _delete(self, left_out: Omitted) -> None:
-        """Delete damaged rows, so that others can be written in their place."""
+    def _delete(self, omitted: Omitted) -> None:
+        """Delete corrupt rows, so that they can be written again."""
         if not self._has_warned:  # there may be thousands
-            self._has_warned = left_out.warn(self.database, stacklevel=3)
+            self._has_warned = omitted.warn(self.database, stacklevel=3)
 
         def delete(connection: sa.Connection) -> None:
-            is_same = self._n_files == self.database.n_files  # else the ids are other models'
-            for part in parts(left_out.keys if is_same else []):
+            is_same = self._n_files == self.database.n_files  # else the ids belong to other models
+            for part in parts(omitted.keys if is_same else []):
                 connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
 
-        if left_out.keys:
+        if omitted.keys:
             self.queue.put(partial(self._write, delete))
 
-    def write(self, kept: Sequence[Kept]) -> None:
-        """Add models that the database does not hold yet, and delete others to make room.
-
-        Both happen in one transaction.
-        """
+    def write(self, models: Sequence[Kept]) -> None:
+        """Add models that are not in the database yet, and evict others, in one transaction."""
         rows = {}
-        for key, payload, seconds in kept:
+        for key, payload, seconds in models:
             if payload.nbytes + _HEADER.size <= self.max_bytes:
                 packed = _pack(key, payload)
                 row = {"key": key, "n_bytes": len(packed), "seconds": seconds}
                 rows[key] = row | {"payload": packed}
 
         def add(connection: sa.Connection) -> None:
-            there = _present(connection, MODELS.c.key, rows)
-            if new := [row for key, row in rows.items() if key not in there]:
+            present = _present(connection, MODELS.c.key, rows)
+            if new := [row for key, row in rows.items() if key not in present]:
                 connection.execute(sa.insert(MODELS), new)
                 evict(connection, self.max_bytes)
 
@@ -203,17 +200,17 @@ class ModelStore:
 
 
 def _present(connection: sa.Connection, column: Any, keys: Iterable[bytes]) -> set[bytes]:
-    """Return those of some keys that a column holds."""
+    """Return the subset of keys that a column contains."""
     queries = (sa.select(column).where(column.in_(part)) for part in parts(list(keys)))
     return {key for query in queries for key in connection.scalars(query)}
 
 
 def evict(connection: sa.Connection, max_bytes: int) -> int:
-    """Delete the oldest and least useful models until the others fit.
+    """Delete the oldest and least valuable models until the others fit into ``max_bytes``.
 
-    A model is worth the seconds of its training per byte, divided by 1 + its age. The age is the
-    number of models written since, in units of the number of models that are there. So every model
-    leaves eventually, as nobody knows which ones are used. The connection must be the only writer.
+    The value of a model is its training seconds per byte, divided by 1 + its age. The age is the
+    number of models written since, divided by the number of models in the database. So every model
+    is evicted eventually, because reads are not recorded. The connection must be the only writer.
 
     Returns
     -------
@@ -265,9 +262,9 @@ def _unpack(packed: bytes, key: bytes) -> np.ndarray | None:
 LEASE_SECONDS = 60.0
 # How often a living owner renews it in that time.
 _RENEWALS = 3
-# A lease that lasts longer than so many times this was dated by a clock that was set back since.
+# A lease that expires after this many times LEASE_SECONDS comes from a clock that was set back.
 _LONGEST = 2
-#: Seconds between two looks at a lease that somebody waits for.
+#: Seconds between two checks of a lease by a waiting worker.
 POLL_SECONDS = 0.25
 
 # Seconds since 1970 by the database's clock, because workers' clocks differ. PostgreSQL's now() is
@@ -281,12 +278,12 @@ _CLOCKS = {
 
 
 class Leases:
-    """Leases on names of results, for all threads and processes that share a database.
+    """Leases on keys of results, for all threads and processes that share a database.
 
-    An owner stores its results before it gives up its lease. Therefore anyone who has looked at
-    the leases looks at the store afresh afterwards.
+    An owner stores its results before it releases its lease. Therefore the store must be queried
+    again after the leases were read.
 
-    If the database fails, there is a warning and some work is done twice; nothing is raised.
+    If the database fails, there is a warning, but no error, and some work is done twice.
 
     Parameters
     ----------
@@ -297,11 +294,11 @@ class Leases:
     def __init__(self, store: ModelStore) -> None:
         self._store = store
         attempt = store.database.attempt
-        # One writer at a time: nobody can take a name between another's look and insert.
+        # One writer at a time, so that no other can take a key between query and insert.
         self._write: Any = partial(attempt, write=True, alone=True, without="leases")
 
     def held(self) -> set[str]:
-        """Return the names on which there is a lease."""
+        """Return the keys with a lease, in hexadecimal digits."""
 
         def look(connection: sa.Connection) -> set[str]:
             # SQLite takes values of any type.
@@ -314,16 +311,16 @@ class Leases:
         return held
 
     def wait(self, name: str) -> None:
-        """Wait until there is no lease on a name: it was given up, or its owner was killed."""
-        sleep(POLL_SECONDS)  # a lease that is not shown may still be in the way of others
+        """Wait until a key has no lease, because it was released or its owner was killed."""
+        sleep(POLL_SECONDS)  # a lease that is not listed may still block others
         while name in self.held():
             sleep(POLL_SECONDS)
 
     @contextmanager
     def hold(self, names: Sequence[str]) -> Generator[list[str]]:
-        """Take a lease on each name that has none, and keep these leases to the end of the block.
+        """Return a context that holds leases on the keys that have none.
 
-        They are given up as soon as what the block has put into the store's queue is written.
+        They are released when the block's writes in the store's queue are done.
 
         Parameters
         ----------
@@ -333,13 +330,13 @@ class Leases:
         Yields
         ------
         list of str
-            The names that had no lease; all names if the database fails.
+            The keys that had no lease; all keys if the database fails.
         """
-        owner = uuid4().hex  # of this block: another thread is another owner
+        owner = uuid4().hex  # of this block, because another thread is another owner
 
         def take(connection: sa.Connection) -> list[str]:
             now = _now(connection)
-            # NULL where the table was made by somebody else.
+            # NULL if the table was created by other code.
             is_over = sa.or_(~_lasts(now), LEASES.c.expires.is_(None))
             connection.execute(sa.delete(LEASES).where(is_over))
             taken = _present(connection, LEASES.c.key, map(bytes.fromhex, names))
@@ -370,7 +367,7 @@ class Leases:
         )
 
     def _renew(self, owner: str, ended: Event) -> None:
-        """Renew an owner's leases until they are given up."""
+        """Renew an owner's leases until they are released."""
         renewal = sa.update(LEASES).where(LEASES.c.owner == owner)
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
             self._write(lambda c: c.execute(renewal.values(expires=_now(c) + LEASE_SECONDS)), None)
@@ -384,27 +381,27 @@ def _now(connection: sa.Connection) -> float:
     return float(connection.execute(_CLOCKS[connection.dialect.name]).scalar_one())
 
 
-# Writes that trials do not wait for.
+# Asynchronous writes.
 
-# All queues of the process: their threads are not in a forked one.
+# All queues of the process, whose threads do not exist in a forked one.
 _queues: "WeakSet[WriteQueue]" = WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [*map(WriteQueue.__init__, [*_queues])])
 
-# Jobs in the queue hold at most so many bytes; beyond that, callers wait.
+# The maximum size of queued jobs; beyond that, callers wait.
 _MOST_BYTES = 2**27
 
 
 class WriteQueue:
-    """Jobs that are done one after the other in a thread, in the order in which they were put.
+    """A queue of jobs that run one after the other in a thread.
 
-    Python waits for them before it exits, so nothing that was put is lost. In a forked process the
-    queue begins empty.
+    Python waits for them before it exits, so that no job is lost. In a forked process the queue is
+    empty at first.
     """
 
     def __init__(self) -> None:
         _queues.add(self)
-        self._n_bytes = 0  # of the jobs that are not done
+        self._n_bytes = 0  # of the pending jobs
         self._changed = Condition()
         self._thread = ThreadPoolExecutor(1, "treecv-store")
 
@@ -412,14 +409,14 @@ class WriteQueue:
         return WriteQueue, ()
 
     def put(self, job: Callable[[], object], n_bytes: int = 0) -> None:
-        """Queue a job; if the queued jobs hold too many bytes, wait first.
+        """Queue a job; wait first if the queued jobs hold too many bytes.
 
         Parameters
         ----------
         job : callable
             An exception that it raises becomes a warning.
         n_bytes : int
-            The memory that it holds until it is done.
+            The memory that the job needs until it is done.
         """
         with self._changed:
             self._changed.wait_for(
@@ -432,14 +429,14 @@ class WriteQueue:
             self._do(job, n_bytes)
 
     def wait(self) -> None:
-        """Wait until all jobs are done that have been put."""
+        """Wait until all queued jobs are done."""
         self._thread.submit(int).result()
 
     def _do(self, job: Callable[[], object], n_bytes: int) -> None:
         try:
             job()
         except Exception as error:  # noqa: BLE001  # a store never stops a study
-            # Warnings may be errors, but later jobs must not wait for ever.
+            # Warnings may be errors, but later jobs must not wait forever.
             with suppress(RuntimeWarning):
                 text = f"a write to the store failed: {error!r}."
                 warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Outages of a store: what fails, and when it is tried again."""
+"""Outages of a store: what fails, and when to try again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,29 +9,29 @@ from time import monotonic
 
 #: Seconds without further attempts after a failure.
 RETRY_SECONDS = 30.0
-#: A failure that took long is tried again after so many times its duration, so that waiting takes
-#: a small part of the time.
+#: A slow failure is tried again after this many times its duration, so that waiting takes a small
+#: share of the time.
 PAUSE_PER_SECOND = 5
 
-# What PostgreSQL says then. Drivers have no code for errors of a connection that was not made.
+# The messages of PostgreSQL. Drivers have no code for errors of failed connections.
 _IS_FULL = re.compile("too many clients|connection slots are reserved")
 
-#: A kind of attempts that may fail alone: their purpose (None: any), and whether they write.
+#: Attempts that may fail together: their purpose (None: any), and whether they write.
 Scope = tuple[str | None, bool]
 
 
 @dataclass(eq=False)
 class Outages:
-    """The failures of one store. Threads may share it.
+    """The failures of one store; thread-safe.
 
-    Only one thread at a time tries whether an outage is over; the others go on.
+    Only one thread at a time checks whether an outage is over; the others continue.
     """
 
     _lock: Lock = field(default_factory=Lock)
     _retry_at: dict[Scope, float] = field(default_factory=dict)
 
     def may_try(self, scopes: Iterable[Scope]) -> bool:
-        """Return whether none of these fails, or it is time for another attempt."""
+        """Return whether none of these scopes fails, or it is time for another attempt."""
         now = monotonic()
         with self._lock:
             failing = [scope for scope in scopes if scope in self._retry_at]
@@ -42,18 +42,18 @@ class Outages:
         return True
 
     def note(self, scope: Scope, seconds: float) -> bool:
-        """Note a failure that took some seconds; return whether it is a new outage.
+        """Record a failure that took some seconds; return whether it is a new outage.
 
-        It is not new if this purpose, or any purpose, is known to fail.
+        It is not new if this purpose, or any purpose, already fails.
         """
         pause = max(RETRY_SECONDS, PAUSE_PER_SECOND * seconds)
         with self._lock:
-            is_known = any(one[0] in (scope[0], None) for one in self._retry_at)
+            is_known = any(purpose in (scope[0], None) for purpose, _ in self._retry_at)
             self._retry_at[scope] = monotonic() + pause
         return not is_known
 
     def end(self, scopes: Iterable[Scope]) -> None:
-        """Note a success."""
+        """Record a success."""
         if self._retry_at:
             with self._lock:
                 for scope in scopes:
@@ -61,11 +61,11 @@ class Outages:
 
 
 def advice_on(error: BaseException) -> str:
-    """Return what to do about a server without a free connection; "" for another error."""
+    """Return advice for a server without free connections; "" for other errors."""
     if not _IS_FULL.search(f"{error} {error.__cause__}"):
         return ""
     return (
         " Each worker takes 4 or 5 connections: raise the server's max_connections to at least 5 "
-        "times the number of workers, or give them Optuna's storage by its gRPC proxy, which "
-        "leaves 2 connections per worker, those of the store."
+        "times the number of workers, or use Optuna's gRPC storage proxy, so that each worker "
+        "takes only the 2 connections of the store."
     )

@@ -1,7 +1,7 @@
-"""The tables of a store, and the reading of rows that may be damaged.
+"""The tables of a store, and validated reading of rows.
 
 All names begin with ``treecv_``, so that the tables can share a database with Optuna's. No foreign
-key refers to Optuna's tables, and no key uses its trial ids, because they may be assigned anew.
+key refers to Optuna's tables, and no key uses its trial ids, because they may be reassigned.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 
 class UTCDateTime(sa.TypeDecorator[datetime]):
-    """A time in UTC: without time zone in the table, with time zone in Python.
+    """A time in UTC, without time zone in the table and with time zone in Python.
 
     SQLite has no time zones.
     """
@@ -56,7 +56,7 @@ SCHEMA = sa.Table(
 EVALUATIONS = sa.Table(
     "treecv_evaluations",
     METADATA,
-    # Chosen by us and kept in the trial's user attribute "treecv". It stays valid if a study is
+    # A random name, also in the trial's user attribute "treecv". It stays valid if a study is
     # copied or renamed.
     sa.Column("run", sa.String(32), primary_key=True),
     _filled("key", sa.String(64), index=True, default=""),
@@ -92,7 +92,7 @@ EVALUATIONS = sa.Table(
 
 
 def _run() -> sa.Column[str]:
-    """Return a column with the evaluation that a row belongs to."""
+    """Return a column with the evaluation of a row."""
     evaluation = sa.ForeignKey(EVALUATIONS.c.run, ondelete="CASCADE")
     return sa.Column("run", sa.String(32), evaluation, primary_key=True)
 
@@ -133,7 +133,7 @@ MODELS = sa.Table(
     sqlite_autoincrement=True,
 )
 
-#: Leases: a worker is computing the results with this name.
+#: Leases: a worker is computing the results with this key.
 LEASES = sa.Table(
     "treecv_leases",
     METADATA,
@@ -144,12 +144,12 @@ LEASES = sa.Table(
 )
 
 
-# Rows may be damaged, or written by others: no value has to be of its column's type. SQLite takes
-# any value in any column, and PostgreSQL takes times that Python cannot represent.
+# Rows may be corrupt, or written by others, so values may not have the type of their column.
+# SQLite accepts any value in any column, PostgreSQL accepts times that Python cannot represent.
 
-# So many rows are named in a warning.
+# The maximum number of rows that a warning names.
 _MOST_NAMED = 5
-# For each type of a column: the types of the driver, and a name for messages.
+# The types of the driver and a name for messages, by the type of a column.
 _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
     int: ((int,), "an integer"),
     float: ((int, float), "a number"),
@@ -162,21 +162,21 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 
 @dataclass
 class Omitted:
-    """Rows that are left out because of their values, for one warning about all of them.
+    """Rows that are omitted because of invalid values, for one warning about all of them.
 
     Parameters
     ----------
     table : str
         The table of the rows.
     key : str
-        The column that names a row.
+        The column that identifies a row.
 
     Attributes
     ----------
     keys : list
-        The names of the rows so far.
+        The keys of the rows so far.
     reasons : list of str
-        Why the first of them are left out.
+        The reasons for the first of them.
     """
 
     table: str
@@ -191,7 +191,7 @@ class Omitted:
             self.reasons.append(f"{self.key} {shown(key)} ({reason})")
 
     def warn(self, store: object, stacklevel: int = 2) -> bool:
-        """Warn if there is any such row, and return whether there is."""
+        """Warn if there are such rows, and return whether there are."""
         if not self.keys:
             return False
         more = len(self.keys) - len(self.reasons)
@@ -208,22 +208,22 @@ def read_checked(
     connection: sa.Connection,
     columns: tuple[Any, ...],
     where: Sequence[sa.ColumnElement[bool]],
-    left_out: Omitted,
+    omitted: Omitted,
     problem_of: Callable[[dict[str, Any]], str | None] = lambda row: None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a table whose values are of their columns' types, ordered by the first column.
+    """Yield rows of a table with valid values, ordered by the first column.
 
     Parameters
     ----------
     connection : Connection
     columns : tuple of Column
-        The first one names a row.
+        The first one identifies a row.
     where : sequence of ColumnElement
         Conditions.
-    left_out : Omitted
-        Where other rows are counted.
+    omitted : Omitted
+        Collects other rows.
     problem_of : callable, default=lambda row: None
-        Returns what else is wrong with a row, or None.
+        (row) -> message about a further problem, or None.
     """
     query, converters = _query_and_converters(columns, connection.dialect)
     for values in connection.execute(query.where(*where)):
@@ -238,25 +238,25 @@ def read_checked(
         if problem is None:
             yield row
         else:
-            left_out.add(values[0], problem)
+            omitted.add(values[0], problem)
 
 
 @lru_cache(maxsize=64)
 def _query_and_converters(
     columns: tuple[sa.Column[Any], ...], dialect: sa.Dialect
 ) -> tuple[sa.Select[Any], list[tuple[str, Callable[[Any], Any]]]]:
-    """Return a query for values as the driver gives them, and names and converters of columns."""
+    """Return a query for raw values of the driver, and the names and converters of columns."""
     query = sa.select(*(_raw(column, dialect) for column in columns)).order_by(columns[0])
     return query, [(column.name, _converter(column, dialect)) for column in columns]
 
 
 def _raw(column: sa.Column[Any], dialect: sa.Dialect) -> sa.ColumnElement[Any]:
-    """Return a column whose values are taken from the driver as they are."""
+    """Return a column whose values are those of the driver."""
     if dialect.name == "postgresql" and _kind(column) is dict:
-        # The driver raises where Python cannot represent the JSON.
+        # The driver raises an error if Python cannot represent the JSON.
         raw: sa.ColumnElement[Any] = sa.cast(column, sa.Text)
     elif dialect.name == "postgresql" and _kind(column) is datetime:
-        # The driver raises for other times.
+        # The driver raises an error for other times.
         first, last = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
         is_valid = column.between(sa.literal(first, column.type), sa.literal(last, column.type))
         raw = sa.case((is_valid, column), else_=None)
@@ -273,14 +273,14 @@ def _kind(column: sa.Column[Any]) -> type:
 
 
 def _converter(column: sa.Column[Any], dialect: sa.Dialect) -> Callable[[Any], Any]:
-    """Return a function from the driver's value to that of the column, or to a ValueError."""
+    """Return a function that converts values of the driver, or raises a ValueError."""
     kind: Any = _kind(column)
     accepted, name = _KINDS[kind]
     n_bits = 64 if isinstance(column.type, sa.BigInteger) else 32
     name = f"an integer of {n_bits} bits" if kind is int else name
     most = 2 ** (n_bits - 1)
     process: Any = json.loads if kind is dict else None
-    if kind is datetime:  # others are taken as they are; SQLAlchemy accepts 5 as bytes
+    if kind is datetime:  # other types need no processor; SQLAlchemy's would accept 5 as bytes
         process = column.type.dialect_impl(dialect).result_processor(dialect, None)
 
     def convert(value: Any) -> Any:
