@@ -460,7 +460,7 @@ def test_splitters_and_strata_of_classes_are_refused():
 @pytest.mark.parametrize("labels", [Y > 0, np.digitize(Y, [0, 5])], ids=["bool", "int"])
 @pytest.mark.parametrize("cv", [3, KFold(3), "loo"], ids=said)
 def test_classifiers_have_one_column(estimator, labels, cv):
-    match = r"^y must have one column if it contains classes, got shape \(150, 3\); eval"
+    match = r"^y must have one column if it contains classes, got shape \(150, 3\); use"
     for call in (tree_cross_validate, tree_cross_val_predict):
         with pytest.raises(ValueError, match=match):
             call(estimator, X, labels.astype(int), cv=cv)

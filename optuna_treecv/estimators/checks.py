@@ -47,7 +47,7 @@ def checked_estimator(estimator: Any) -> Any:
         if last not in (None, "passthrough") and not has_fit:
             raise ValueError(
                 "estimator must be a Pipeline whose last step has fit, because scikit-learn's "
-                f"Pipeline does not predict otherwise, got {name_of(last)}; add fit to this class "
+                f"Pipeline does not predict otherwise, got {name_of(last)}; use a class with fit "
                 "instead."
             )
     return estimator

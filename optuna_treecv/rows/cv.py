@@ -308,7 +308,7 @@ def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
     except (TypeError, ValueError) as error:
         if rows.groups is None and "groups" in str(error):
             raise ValueError(
-                f"groups must be given with cv={name}, one group id per row, got None. ({error})"
+                f"groups must be given with cv={name}, one group id per row, got None: {error}"
             ) from error
         if rows.y is None and "Stratified" in name:
             raise ValueError(

@@ -304,7 +304,7 @@ def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
             raise
         raise ValueError(
             "random_state must be the int of the study's earlier trials, because None shuffles "
-            f"the rows, and so the folds, anew in each search, got None. ({error})"
+            f"the rows, and so the folds, anew in each search, got None: {error}"
         ) from error
     _check_trials(search.study, evaluator.space.axes)
     return search.study
