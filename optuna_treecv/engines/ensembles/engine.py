@@ -174,7 +174,8 @@ class GrowingPlan(Plan):
                 for part in repeat.parts:
                     yield from growing.tested(part)
         except ValueError as error:
-            yield Failed(error, f"its trees cannot be grown: {error}", stands=False)
+            reason = f"its trees cannot be grown ({str(error).removesuffix('.')})"
+            yield Failed(error, reason, stands=False)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the predictions of the fits of the folds."""
