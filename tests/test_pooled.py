@@ -256,7 +256,7 @@ def test_a_predicted_label_that_is_no_class_is_not_taken_for_one(data):
         result = tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
         assert result.mean == (name == "error")
     for name in ("f1_macro", "f1"):
-        with pytest.raises(ValueError, match=rf"scoring='{name}' cannot be pooled .* no class"):
+        with pytest.raises(ValueError, match=rf"scoring='{name}' cannot be pooled .* not a class"):
             tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
 
 

@@ -211,7 +211,7 @@ def test_columns_that_hold_no_numbers(folder):
     table = table.append_column("day", day)
     sentence = (
         r"X must contain numbers if .* max_memory, got type string in column 'city'; "
-        r"polars.*\.drop\('city', 'day'\) instead"
+        r"use polars.*\.drop\('city', 'day'\) instead"
     )
     with pytest.raises(ValueError, match=sentence):
         tree_cross_validate(PegasosClassifier(), table, "label", max_memory=SMALL)
