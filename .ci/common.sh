@@ -16,7 +16,7 @@ if ! command -v cc >/dev/null || ! python3 -c 'import venv, ensurepip' 2>/dev/nu
 fi
 command -v ccache >/dev/null || apt_install ccache
 
-# A server for tests/test_stores.py and others, and a browser for tests/test_dashboard.py.
+# A server for tests/storage/test_stores.py and others, and a browser for tests/reporting/test_dashboard.py.
 install_packages() {
   local packages=()
   [ -n "$(ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null)" ] || packages+=(postgresql)

@@ -2,8 +2,8 @@
 
     python tests/old_data.py tests/data/VERSION
 
-Run it with the version that the folder is named after; tests/test_old_data.py reads the files with
-the present one. They are compressed.
+Run it with the version that the folder is named after; ``tests/storage/test_old_data.py`` reads
+the files with the present one. They are compressed.
 """
 
 from __future__ import annotations

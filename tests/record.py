@@ -46,6 +46,7 @@ from time import sleep
 from typing import Any
 import warnings
 
+sys.path.insert(0, str(Path(__file__).with_name("helpers")))
 import blas_threads  # noqa: F401  # before NumPy
 from joblib.externals.loky import get_reusable_executor
 import numpy as np

@@ -3,8 +3,8 @@
     python tests/stubs.py
 
 The declarations in C give the types of numbers and arrays, and annotations those of other objects.
-An object without an annotation may be anything. ``tests/test_stubs.py`` compares the stubs in
-``optuna_treecv`` with what this writes.
+An object without an annotation may be anything. ``tests/package/test_stubs.py`` compares the stubs
+in ``optuna_treecv`` with what this writes.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ reading order:
 * ``moments``: running means and scales of the columns.
 * ``lapack``: routines that let other threads run meanwhile.
 
-``tests/reference.py`` implements each kernel again in simple NumPy.
+``tests/helpers/reference.py`` implements each kernel again in simple NumPy.
 
 Arguments are marked ``# IN``, ``# OUT`` or ``# INOUT``; outputs come last. Comments give the
 papers' equations.
@@ -32,5 +32,5 @@ if find_spec(f"{__name__}.order") is None:
 
 #: The version of the kernel format, which is part of the key of every stored model. Raise it
 #: whenever the bytes or the meaning of any kernel's state change, so that no program loads a state
-#: that it would misread. ``tests/test_golden_states.py`` detects such a change.
+#: that it would misread. ``tests/engines/treecv/test_golden_states.py`` detects such a change.
 FORMAT = 7

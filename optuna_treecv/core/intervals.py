@@ -330,7 +330,7 @@ def note_of_instability(scores: Scores) -> str:
 
     Either the means of the repeats differ by two thirds of the standard error over rows, or the
     scores of the folds differ by more than those of their rows explain (a chi-squared test).
-    ``tests/benchmarks/coverage.py`` counts how often that is so.
+    ``benchmarks/coverage.py`` counts how often that is so.
     """
     error = row_error(scores)
     n_repeats, n_folds = scores.by_fold.shape

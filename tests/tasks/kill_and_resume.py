@@ -19,7 +19,7 @@ from optuna_treecv.caching import caches
 
 caches._SECONDS_PER_WRITE = 0.0  # as if each fit took the two seconds after which it is written
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 from postgres_server import postgres_binaries  # noqa: E402
 from postgres_server import PostgresServer  # noqa: E402
 from processes import Script  # noqa: E402

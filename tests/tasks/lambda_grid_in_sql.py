@@ -17,7 +17,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.dashboard import publish
 from optuna_treecv.history import load_evaluations
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
 from browser import BROWSER  # noqa: E402
 from browser import page  # noqa: E402
 from browser import served  # noqa: E402

@@ -1,0 +1,164 @@
+"""The simulation of a cluster, held to values that are known without it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+import sys
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import pytest
+from test_plan import recurrence
+
+from optuna_treecv.engines.treecv.sweeps import piece_bounds
+from optuna_treecv.engines.treecv.sweeps import Sweep
+from optuna_treecv.rows.partition import Partition
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+        yield import_module("cluster")
+        del sys.modules["cluster"]
+
+
+def costs(cluster, **given):
+    """Return costs of nothing but a second per row, and of what is given."""
+    nothing = dict.fromkeys(cluster.Costs._fields, 0.0)
+    return cluster.Costs(**{**nothing, "ns_32": 1e9, "bandwidth": 1.0, **given})
+
+
+def even(n_rows, n_workers):
+    return [worker * n_rows // n_workers for worker in range(n_workers + 1)]
+
+
+def test_one_worker_has_one_task_of_all_row_updates(cluster):
+    plan = Partition(1000, 100)
+    work = recurrence(plan, 0, 100) + 1000
+    assert cluster.tree_tasks(plan, [0, 1000]) == [(0, work, None)]
+    run = cluster.simulate([cluster.Task(0, work, None)], 3, 1, costs(cluster))
+    assert run == (3 * work, 3 * work, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({}, 4.0),  # n rows, one after another
+        ({"task": 0.25, "message": 0.5}, 4 * 1.25 + 3 * 0.5),
+        ({"state": 1.0, "bandwidth": 64.0}, 4 + 3 * 0.5),  # 32 bytes
+        ({"ns_32": 0.0, "scheduler": 1.0}, 12.0),  # it assigns one of 12 tasks after another
+    ],
+)
+def test_a_tree_of_four_blocks_by_hand(cluster, given, seconds):
+    tasks = cluster.tree_tasks(Partition(4, 4), even(4, 4))
+    # Each child of the root is trained on two blocks, each leaf on one, and each is tested on one.
+    assert len(tasks) == 2 * 2 + 4 + 4
+    run = cluster.simulate(tasks, 1, 4, costs(cluster, **given))
+    assert run.seconds == seconds
+    assert run.busy == (0 if "scheduler" in given else 12)
+    assert run.n_messages == 10  # all states but the first two, which have seen no rows
+    if not given:
+        assert run.share(4) == 0.75  # log2(4) + 1 times faster
+
+
+@pytest.mark.parametrize("depth", range(1, 8))
+def test_a_lone_tree_takes_as_long_as_its_rows(cluster, depth):
+    n = 2**depth
+    run = cluster.simulate(cluster.tree_tasks(Partition(n, n), even(n, n)), 1, n, costs(cluster))
+    assert run == (n, n * (depth + 1), n * (depth + 1) - 2)
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(2, 80), st.sampled_from(["behind", "from", "tree"]))
+def test_no_schedule_beats_the_longest_path_and_the_fullest_worker(cluster, data, n, order):
+    plan = Partition(n, data.draw(st.integers(2, n)))
+    n_workers, n_trees = data.draw(st.integers(1, n)), data.draw(st.integers(1, 3))
+    tasks = cluster.tree_tasks(plan, even(n, n_workers))
+    rows = [0] * n_workers
+    for task in tasks:
+        rows[task.worker] += task.n_rows
+    assert sum(rows) == recurrence(plan, 0, plan.n_folds) + n
+    run = cluster.simulate(tasks, n_trees, n_workers, costs(cluster), order=order)
+    assert run.busy == n_trees * sum(rows)
+    assert run.seconds >= max(n_trees * max(rows), *cluster.paths(tasks))
+    moves = [task for task in tasks if task.after is not None]
+    moves = [task for task in moves if tasks[task.after].worker != task.worker]
+    assert run.n_messages == n_trees * len(moves)
+
+
+class Recorder:
+    """Learner and file of a sweep: a state is a list of the blocks and the rows it has seen."""
+
+    rows, trains_pairs = None, False
+
+    def __init__(self, plan, n_block):
+        self.n_block, self.bounds = n_block, piece_bounds(plan, n_block)
+        self.seen = []
+
+    def hold(self, *_):
+        """Read nothing."""
+
+    start, snapshot, release = list, list, hold
+
+    def update_part(self, part):
+        self.see(part.state, part.phase.start + part.begin, part.phase.start + part.end)
+
+    def see(self, state, start, stop):
+        block = bisect_right(self.bounds, start) - 1
+        assert stop <= self.bounds[block + 1]
+        state.append((block, stop - start))
+        self.seen.append(tuple(state))
+
+
+@settings(max_examples=60)
+@given(st.data(), st.integers(2, 80))
+def test_the_tasks_are_what_a_sweep_does(cluster, data, n):
+    plan = Partition(n, data.draw(st.integers(2, n)))
+    recorder = Recorder(plan, data.draw(st.integers(1, n)))
+
+    def test(node, state, start, stop):
+        recorder.see(state, start, stop)
+        return 0
+
+    sweep = Sweep(plan, recorder, test, (), recorder)
+    sweep.begin([])
+    for _ in sweep.rounds():
+        pass
+    tasks, seen = cluster.tree_tasks(plan, recorder.bounds), []
+    for task in tasks:
+        before = () if task.after is None else seen[task.after]
+        seen.append((*before, (task.worker, task.n_rows)))
+    n_tests = sum(task.n_rows for task in tasks) - recurrence(plan, 0, plan.n_folds)
+    assert n_tests == n
+    assert len(seen) == len(recorder.seen)
+    # A task of a whole subtree also counts its row updates, which a sweep leaves to the kernel.
+    without_last = Counter(tuple(one[:-1]) + one[-1][:1] for one in seen)
+    assert without_last == Counter(tuple(one[:-1]) + one[-1][:1] for one in recorder.seen)
+
+
+def test_chains_begin_after_their_folds(cluster):
+    tasks = cluster.chain_tasks(Partition(8, 4), even(8, 2))
+    assert tasks[:3] == [(0, 2, None), (1, 4, 0), (0, 2, 1)]
+    assert tasks[-3:] == [(0, 4, None), (1, 2, len(tasks) - 3), (1, 2, len(tasks) - 2)]
+    assert sum(task.n_rows for task in tasks) == 4 * 8
+
+
+@pytest.mark.parametrize(
+    ("last", "then", "n_trees", "seconds"),
+    [
+        (10, (3,), 1, {"behind": 11, "from": 14, "tree": 11}),
+        (10, (8, 8), 2, {"behind": 25, "from": 25, "tree": 28}),
+    ],
+)
+def test_orders(cluster, last, then, n_trees, seconds):
+    """A worker has a task for which nobody waits, and one of a row with others behind it."""
+    tasks = [cluster.Task(0, last, None), cluster.Task(0, 1, None)]
+    tasks += [cluster.Task(at, rows, at) for at, rows in enumerate(then, 1)]
+    for order, expected in seconds.items():
+        run = cluster.simulate(tasks, n_trees, 3, costs(cluster), order=order)
+        assert run.seconds == expected, order

@@ -1,0 +1,61 @@
+"""Private names of other libraries are listed with what to do when they go."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+import re
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how_it_works" / "private_names.rst"
+
+#: Private by their spelling alone: named tuples and ``sys``.
+DOCUMENTED = {"_fields", "_replace", "_getframe"}
+# Of our own, in pickles of before.
+GONE = {"_name_of_metadata"}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name.isidentifier()
+
+
+def names_that_are_ours(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.arg():
+                yield node.arg
+
+
+def private_imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = node.module.split(".")
+            for name in () if parts[0] == "optuna_treecv" else node.names:
+                if any(map(is_private, [*parts, name.name])):
+                    yield f"{node.module}.{name.name}"
+
+
+def private_attributes(tree: ast.AST) -> Iterator[str]:
+    """Yield private names of attributes, also those that are given to ``getattr`` and the like."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.Constant(value=str(name)):
+                if is_private(name):
+                    yield name
+
+
+def test_the_list_is_that_of_the_code():
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "optuna_treecv").rglob("*.py")]
+    ours = {name for tree in trees for name in names_that_are_ours(tree)} | DOCUMENTED | GONE
+    used = {name for tree in trees for name in private_attributes(tree)} - ours
+    used |= {name for tree in trees for name in private_imports(tree)}
+    first_column = re.findall(r"^   \* - (.*)$", PAGE.read_text(), flags=re.MULTILINE)
+    listed = {name for line in first_column for name in re.findall(r"``(\S+?)``", line)}
+    assert listed == used

@@ -1,0 +1,63 @@
+"""The rounding errors of exact folds on columns that hurt sums, beside those of a refit."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+import sys
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv import tree_cross_val_predict
+
+COLUMNS = [
+    "one fold holds a column",
+    "a column of one fold lies 1e9 away",
+    "a dummy set in one row",
+    "offset 1e6",
+    "scales 1e-6 to 1e6",
+]
+
+
+@pytest.fixture
+def accuracy(monkeypatch):
+    """Return the benchmark that measures the errors, whose reference is QR in long double."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+    yield import_module("accuracy")
+    del sys.modules["accuracy"]
+
+
+@pytest.mark.parametrize("is_scaled", [False, True], ids=["plain", "scaled"])
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_errors_are_those_of_a_refit(accuracy, columns, is_scaled):
+    X = accuracy.problems(n=500)[columns]
+    y = (X / X.std(axis=0)).sum(axis=1) + np.random.default_rng(1).normal(size=len(X))
+    model = Ridge(accuracy.ALPHA)
+    if is_scaled:
+        model = make_pipeline(StandardScaler(), model)
+    cv = KFold(accuracy.K)
+    right = accuracy.fold_by_fold(accuracy.long_double, X, y, is_scaled)
+    ours = tree_cross_val_predict(model, X, y, cv=cv, method="exact") - right
+    refit = cross_val_predict(model, X, y, cv=cv) - right
+    allowed = max(10 * np.abs(refit).max(), 1e-12 * y.std())
+    assert np.abs(ours).max() <= allowed
+
+
+def test_a_difference_of_sums_would_not_do(accuracy):
+    """The reason for merging: total minus fold loses all digits, or most of them."""
+    X = accuracy.problems(n=500)["a column of one fold lies 1e9 away"]
+    y = (X / X.std(axis=0)).sum(axis=1)
+    right = accuracy.fold_by_fold(accuracy.long_double, X, y, False)
+    for shift in (False, True):
+
+        def solve(*given, shift=shift):
+            return accuracy.by_difference(*given, shift=shift)
+
+        error = accuracy.fold_by_fold(solve, X, y, False) - right
+        assert not np.abs(error).max() < 1
