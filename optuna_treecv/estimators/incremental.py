@@ -56,7 +56,7 @@ _STOPPING = {
     "validation_fraction",
     "warm_start",
 }
-# tests/estimators/test_without_effect.py checks this table against scikit-learn.
+# tests/estimators/test_ignored_parameters.py checks this table against scikit-learn.
 _UNUSED = {
     **dict.fromkeys(OF_PASSES, _STOPPING),
     "MiniBatchKMeans": {"max_iter", "max_no_improvement", "n_init", "tol"},
@@ -250,7 +250,7 @@ _REFUSED = {
 }
 
 
-# Classes of scikit-learn whose ``fit`` is a reset and ``partial_fit``. tests/crossval/test_auto_fits.py
+# Classes of scikit-learn whose ``fit`` is a reset and ``partial_fit``. tests/crossval/test_auto_method.py
 # compares them.
 _SAME = {kind.__name__ for kind in (*NAIVE_BAYES, MaxAbsScaler, MinMaxScaler, StandardScaler)}
 # Meta-estimators whose ``fit`` and ``partial_fit`` call the same method of the nested ones.

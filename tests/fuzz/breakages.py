@@ -86,7 +86,7 @@ BREAKAGES = [
         "tables: rows that were made dense keep their sparse form afterwards",
         "shared = self._shared(after.toarray() if is_made_dense else after)",
         "shared = self._shared(after)",
-        "test_tables::test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton",
+        "test_transformers_from_sums::test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton",
     ),
     # Rows elsewhere.
     Breakage(
@@ -293,31 +293,31 @@ BREAKAGES = [
         "kernels: PEGASOS in pairs compares with the next step",
         "threshold = <floating> (settings.alpha[0] * steps)\n",
         "threshold = <floating> (settings.alpha[0] * (steps + 1))\n",
-        "test_two_chains::test_pairs_are_what_they_are_in_turns",
+        "test_sibling_training::test_pairs_are_what_they_are_in_turns",
     ),
     Breakage(
         "kernels: one of two rows is tested by the model that was trained on it",
         "added, x + i * width, z, factor, x + (1 - i) * width, width",
         "added, x + i * width, z, factor, x + i * width, width",
-        "test_two_chains::test_two_rows_are_tested_without_their_states",
+        "test_sibling_training::test_two_rows_are_tested_without_their_states",
     ),
     Breakage(
         "kernels: two rows are tested without their scaler",
         "        self.learner.test_two = NULL\n",
         "",
-        "test_scaled_pipelines::test_scaled_folds_are_those_of_partial_fit",
+        "test_incremental_transformers::test_scaled_folds_are_those_of_partial_fit",
     ),
     Breakage(
         "rows: memory of outputs goes while a part of it is in use",
         "parts.append(lent[:].view(np.ndarray))",
         "parts.append(lent.view(np.ndarray))",
-        "test_row_memory::test_parts_of_memory_go_one_by_one",
+        "test_reused_memory::test_parts_of_memory_go_one_by_one",
     ),
     Breakage(
         "rows: memory is lent again while a part of it is in use",
         "lent = memory.view(_Lent)",
         "lent = memory.view()",
-        "test_row_memory::test_memory_is_used_again_when_nobody_looks_at_it",
+        "test_reused_memory::test_memory_is_used_again_when_nobody_looks_at_it",
     ),
     Breakage(
         "kernels: lanes use products of before they are projected",
@@ -360,7 +360,7 @@ BREAKAGES = [
         "kernels: K-means counts rows, not weights",
         "masses[c] += weight\n        part =",
         "masses[c] += 1\n        part =",
-        "test_row_weights::test_weighted_kmeans_equals_its_twin",
+        "test_kernel_weights::test_weighted_kmeans_equals_its_twin",
     ),
     Breakage(
         "kernels: a density regularises off the diagonal alone",
@@ -372,7 +372,7 @@ BREAKAGES = [
         "kernels: lanes of PEGASOS make no update at a margin of 0 in step 1",
         "(settings.alpha[lane] * steps) or steps == 0 else 0",
         "(settings.alpha[lane] * steps) else 0",
-        "test_lanes::test_each_lane_is_what_it_is_alone test_lanes_said",
+        "test_lanes::test_each_lane_is_what_it_is_alone test_lanes_outputs",
     ),
     Breakage(
         "kernels: a tested row of a pair gets the outputs of the other",
@@ -385,19 +385,19 @@ BREAKAGES = [
         "W *s = room + (columns[i] & 7) * n_lanes;",
         "W *s = room + (columns[i] & 3) * n_lanes;",
         "test_lanes::test_each_lane_is_what_it_is_alone"
-        " test_row_weights::test_each_weighted_lane_is_what_it_is_alone",
+        " test_kernel_weights::test_each_weighted_lane_is_what_it_is_alone",
     ),
     Breakage(
         "kernels: rows are tested by a scaler of no rows",
         "dense.values + row * dense.width, dense.width, &of_dense",
         "dense.values + span.start * dense.width, dense.width, &of_dense",
-        "test_scaled_pipelines::test_scaled_folds_are_those_of_partial_fit",
+        "test_incremental_transformers::test_scaled_folds_are_those_of_partial_fit",
     ),
     Breakage(
         "kernels: sparse rows are not scaled",
         "values[j - begin] = x[j] if factor == NULL else x[j] * factor[rows.columns[j]]",
         "values[j - begin] = x[j]",
-        "test_scaled_pipelines::test_sparse_rows_are_scaled_without_their_means",
+        "test_incremental_transformers::test_sparse_rows_are_scaled_without_their_means",
     ),
     Breakage(
         "kernels: numbers that are not finite pass in the ninth column",
@@ -516,8 +516,8 @@ BREAKAGES = [
         "newton: a row that is left out has a part in its refinement",
         "            z[numbers[:, None] == lanes] = 0\n",
         "",
-        "test_newton_left_out::test_rows_are_those_of_fits"
-        " test_newton_left_out::test_a_row_has_no_part_in_its_prediction",
+        "test_newton_leave_one_out::test_rows_are_those_of_fits"
+        " test_newton_leave_one_out::test_a_row_has_no_part_in_its_prediction",
     ),
     Breakage(
         "neighbors: the choice among equal distances is that of a larger search",
@@ -580,7 +580,7 @@ BREAKAGES = [
         "core: folds that are stored are evaluated again",
         "[chunk for chunk in folds if chunk not in done]",
         "[*folds]",
-        "test_fits_kept",
+        "test_cached_fits",
     ),
     Breakage(
         "core: a candidate that has failed keeps its scores in a batch",
@@ -593,7 +593,7 @@ BREAKAGES = [
         "fits: the cached result of a fold is that of the first",
         "FoldResult.size(*self._sizes(chunk)), self._names[chunk])",
         "FoldResult.size(*self._sizes(chunk)), self._names[0])",
-        "test_fits_kept",
+        "test_cached_fits",
     ),
     Breakage(
         "fits: each fit forgets the updates of those before it",
@@ -605,7 +605,7 @@ BREAKAGES = [
         "fits: a fold is scored with the weights of its training rows",
         "None if self.score_weights is None else self.score_weights[test]\n",
         "None if self.score_weights is None else self.score_weights[: len(test)]\n",
-        "test_weights",
+        "test_sample_weights",
     ),
     Breakage(
         "fits: test rows are counted as trained on",
@@ -673,7 +673,7 @@ BREAKAGES = [
         "rows: negative weights pass",
         "np.isfinite(weights) & (weights >= 0)",
         "np.isfinite(weights)",
-        "test_sample_weight::test_bad_weights",
+        "test_estimator_weights::test_bad_weights",
     ),
     # Scores.
     Breakage(
@@ -686,7 +686,7 @@ BREAKAGES = [
         "scores: the mean of weighted losses is over rows",
         "totals = np.add.reduceat(rows.weights, rows.begins)",
         "totals = fold_sizes(rows.begins, len(rows))",
-        "test_weights",
+        "test_sample_weights",
     ),
     Breakage(
         "scores: shares of weighted rows are not squared",
@@ -717,7 +717,7 @@ BREAKAGES = [
         "exact: a chunk leaks into the moments of all rows but it",
         "parts = [*parts[:index], *others, *parts[index + 1 :]]",
         "parts = [*parts]",
-        "test_exact_left_out",
+        "test_exact_leave_one_out",
     ),
     Breakage(
         "exact: growing training sets forget their beginnings",
@@ -749,20 +749,20 @@ BREAKAGES = [
         "tables: all rows tell the numbers of each training set",
         "of_sets = list(map(merge_spreads, before, [*behind, nothing]))",
         "of_sets = [[*before][-1]] * chunks.n_chunks",
-        "test_tables::test_scores_are_those_of_fits"
-        " test_tables::test_no_model_changes_with_the_rows_that_it_tests",
+        "test_transformers_from_sums::test_scores_are_those_of_fits"
+        " test_transformers_from_sums::test_no_model_changes_with_the_rows_that_it_tests",
     ),
     Breakage(
         "tables: categories are encoded once though a training set lacks some",
         "if trained_without(cut, ",
         "if False and trained_without(cut, ",
-        "test_tables::test_what_differs_between_folds_is_fitted",
+        "test_transformers_from_sums::test_what_differs_between_folds_is_fitted",
     ),
     Breakage(
         "tables: models of all folds fill in the same numbers by Newton's method",
         "self._fill, self._common = fill - fill[-1], fill[-1]",
         "self._fill, self._common = fill * 0, fill[-1]",
-        "test_tables::test_models_that_newton_finds",
+        "test_transformers_from_sums::test_models_that_newton_finds",
     ),
     # Trees of all folds.
     Breakage(
@@ -807,26 +807,26 @@ BREAKAGES = [
         "steps: a scaler divides by n - 1",
         "fitted.var_ = M2 / n_rows",
         "fitted.var_ = M2 / (n_rows - 1)",
-        "test_scaled_pipelines",
+        "test_incremental_transformers",
     ),
     Breakage(
         "steps: a step overwrites the rows of others",
         "            return X.copy()\n    return X\n",
         "            return X\n    return X\n",
-        "test_hostile_pipelines::test_steps_that_may_overwrite_rows_change_nothing",
+        "test_unusual_pipelines::test_steps_that_may_overwrite_rows_change_nothing",
     ),
     Breakage(
         "steps: text that is cut by frequencies is counted once for all folds",
         'CountVectorizer: {"max_df": 1.0, "min_df": 1,',
         'CountVectorizer: {"min_df": 1,',
-        "test_hostile_pipelines::test_one_row_is_not_a_share_of_1",
+        "test_unusual_pipelines::test_one_row_is_not_a_share_of_1",
     ),
     # What trials share, and the store.
     Breakage(
         "store: models of other orders have one name",
         "phase.start, phase.stop, n_updates, phase.seed or 0, phase.seed is not None",
         "phase.start, phase.stop, n_updates, 0, phase.seed is not None",
-        "test_sharing",
+        "test_shared_training",
     ),
     Breakage(
         "keys: rows of other weights have one name",
@@ -838,19 +838,19 @@ BREAKAGES = [
         "keys: scores of other targets and weights have one name",
         "digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)",
         "digest(bound.settings, SCORED_BY, *of_metrics)",
-        "test_weights",
+        "test_sample_weights",
     ),
     Breakage(
         "keys: all folds that are fitted have one name",
         "return Key(self.data, fold or self.folds,",
         "return Key(self.data, self.folds,",
-        "test_fits_kept",
+        "test_cached_fits",
     ),
     Breakage(
         "sharing: a first pass goes on with the model before it",
         "snapshot(self._state(before) if cached is None else cached[-size:])",
         "snapshot(self._state(before))",
-        "test_early",
+        "test_early_scores",
     ),
     Breakage(
         "store: damaged models are read",
@@ -912,32 +912,32 @@ BREAKAGES = [
         "winner: a choice is scored on the rows on which it was made",
         "        outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]\n",
         "        outside = inside\n",
-        "test_winner::test_the_correction_is_that_of_bbc_cv"
-        " test_winner::test_of_nothing_but_noise_little_is_left",
+        "test_honest_scores::test_the_correction_is_that_of_bbc_cv"
+        " test_honest_scores::test_of_nothing_but_noise_little_is_left",
     ),
     Breakage(
         "winner: members are scored on the rows on which they were selected",
         "append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))\n",
         "append((parts - losses.parts[0]) @ draw / (losses.shares @ draw))\n",
-        "test_winner::test_members_are_those_of_greedy_selection",
+        "test_honest_scores::test_members_are_those_of_greedy_selection",
     ),
     Breakage(
         "winner: rows of one group are drawn alone",
         '            return self.groups[self.rows], "groups"\n',
         '            return self.rows, "groups"\n',
-        "test_winner::test_groups_are_drawn_whole",
+        "test_honest_scores::test_groups_are_drawn_whole",
     ),
     Breakage(
         "winner: outputs of fits lie in another order than their rows",
         "    order[rows.argsort()] = fitted.argsort()\n    return order\n",
         "    order[fitted.argsort()] = fitted.argsort()\n    return order\n",
-        "test_winner::test_outputs_are_those_of_the_folds",
+        "test_honest_scores::test_outputs_are_those_of_the_folds",
     ),
     Breakage(
         "winner: a step overwrites the rows that are scored",
         '    return part if is_fixed or not hasattr(part, "copy") else part.copy()\n',
         "    return part\n",
-        "test_winner_edges::test_steps_that_overwrite_rows_are_scored_as_without_pooled_scores",
+        "test_stored_predictions::test_steps_that_overwrite_rows_are_scored_as_without_pooled_scores",
     ),
     Breakage(
         "engines: fits hide an error of ours",
@@ -949,13 +949,13 @@ BREAKAGES = [
         "tables: each training set is taken to have rows of one form",
         "return any(one is not last for one in tables) or bool(",
         "return False and bool(",
-        "test_tables",
+        "test_transformers_from_sums",
     ),
     Breakage(
         "plans: estimators of other settings share one",
         'return first_key(of_plan, encode, lasting_key) or b""',
         "return type(of_plan).__name__.encode()",
-        "test_planned_once",
+        "test_plan_reuse",
     ),
 ]
 

@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 import pytest
 from sklearn.tree import DecisionTreeClassifier
-from test_early import evaluation_of
+from test_early_scores import evaluation_of
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
