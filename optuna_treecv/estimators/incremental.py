@@ -250,8 +250,8 @@ _REFUSED = {
 }
 
 
-# Classes of scikit-learn whose ``fit`` is a reset and ``partial_fit``. tests/crossval/test_auto_method.py
-# compares them.
+# Classes of scikit-learn whose ``fit`` is a reset and ``partial_fit``, which
+# tests/crossval/test_auto_method.py compares.
 _SAME = {kind.__name__ for kind in (*NAIVE_BAYES, MaxAbsScaler, MinMaxScaler, StandardScaler)}
 # Meta-estimators whose ``fit`` and ``partial_fit`` call the same method of the nested ones.
 _AROUND = {
