@@ -178,7 +178,7 @@ def test_what_may_be_something_else_tomorrow_has_no_key(value, why):
 def test_a_value_that_holds_itself_has_no_key():
     value = {}
     value["self"] = [value]
-    with pytest.raises(NoKey, match="holds itself"):
+    with pytest.raises(NoKey, match="contains itself"):
         lasting_key(value)
 
 

@@ -446,8 +446,8 @@ def test_splitters_and_strata_of_classes_are_refused():
     with pytest.raises(ValueError, match="cv=StratifiedKFold cannot split the rows: Supported"):
         tree_cross_validate(Ridge(), X, Y, cv=StratifiedKFold(3))
     match = (
-        r"stratify must be 'auto' or False, got True: y must have one column where it holds "
-        r"classes, got shape \(150, 3\)"
+        r"stratify must be 'auto' or False, got True: y must have one column if it "
+        r"contains classes, got shape \(150, 3\)"
     )
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(Ridge(), X, Y, cv=3, stratify=True)

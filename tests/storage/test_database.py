@@ -532,7 +532,7 @@ def test_a_pickled_one_makes_the_schema_where_it_arrives(tmp_path):
 
 def test_refuses_to_pickle_memory():
     database = Database(create_engine("sqlite://", poolclass=StaticPool))
-    with pytest.raises(ValueError, match="store must be a SQLite file .* other processes"):
+    with pytest.raises(ValueError, match="store must be a SQLite file .* no other process"):
         pickle.dumps(database)
 
 
@@ -711,7 +711,9 @@ def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):
     for load in (load_evaluations, load_fold_scores):
         monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5)
         with stopped(pid):
-            with pytest.raises(ValueError, match="store must be .* be read.*no answer within 0.5"):
+            with pytest.raises(
+                ValueError, match="store must be a readable database.*no answer within 0.5"
+            ):
                 load(database)
         monkeypatch.setattr(database_module, "LOAD_SECONDS", 60.0)
         assert load(database).empty
