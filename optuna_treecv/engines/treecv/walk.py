@@ -114,28 +114,10 @@ def walk_tree(
     if n_jobs > 1:
         yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, pending, n_updates)
         return
-    are_blocks = set(blocks)
-
-    def descend(node: Node, state: Any, n_updates: int) -> Generator[TestedBlock]:
-        """Walk down from a node to its blocks."""
-        if node in are_blocks:
-            yield node, n_updates + test(node, state, *plan.rows(node))
-            return
-        left, right = plan.split(node)
-        child = learner.snapshot(state)
-        if trains_pairs(learner):
-            n_updates += train_both(plan, learner, node, child, state)
-            yield from descend(left, child, n_updates)
-            yield from descend(right, state, 0)
-            return
-        n_updates += train(learner, child, plan.phase(node, left))
-        yield from descend(left, child, n_updates)
-        yield from descend(right, state, train(learner, state, plan.phase(node, right)))
-
     for node, state, parent in pending:
         if parent is not None:
             n_updates = train(learner, state, plan.phase(parent, node))
-        yield from descend(node, state, n_updates)
+        yield from _descend(plan, learner, test, set(blocks), node, state, n_updates)
         n_updates = 0
 
 
@@ -236,6 +218,32 @@ def _train_in_pairs(
     learner.update(longest.state, cut(long_rows, done, n_rows))
     trained = [Pending(subtree.node, subtree.state) for subtree in pending]
     return trained, sum(phase.n_updates for phase in phases)
+
+
+def _descend(
+    plan: Partition,
+    learner: Trainer,
+    test: TestNode,
+    blocks: set[Node],
+    node: Node,
+    state: Any,
+    n_updates: int,
+) -> Generator[TestedBlock]:
+    """Walk down from a node to its blocks."""
+    if node in blocks:
+        yield node, n_updates + test(node, state, *plan.rows(node))
+        return
+    left, right = plan.split(node)
+    child = learner.snapshot(state)
+    if trains_pairs(learner):
+        n_updates += train_both(plan, learner, node, child, state)
+        yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+        yield from _descend(plan, learner, test, blocks, right, state, 0)
+        return
+    n_updates += train(learner, child, plan.phase(node, left))
+    yield from _descend(plan, learner, test, blocks, left, child, n_updates)
+    n_updates = train(learner, state, plan.phase(node, right))
+    yield from _descend(plan, learner, test, blocks, right, state, n_updates)
 
 
 def _descend_in_threads(
