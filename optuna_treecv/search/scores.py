@@ -163,8 +163,8 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
     if scoring is None:
         if not hasattr(estimator, "score"):
             raise TypeError(
-                f"scoring must be given because {name_of(estimator)} has no score method, got "
-                "None; use the name of a scorer or a callable scorer(estimator, X, y) instead."
+                f"scoring must be given because {name_of(estimator)} has no score method, got no "
+                "scoring; use the name of a scorer or a callable scorer(estimator, X, y) instead."
             )
         scorers: dict[str, SignedScorer] = {"score": check_scoring(estimator)}
         return SearchScores(_own_score(estimator), ["score"], scorers, is_multiple=False)

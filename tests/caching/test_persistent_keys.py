@@ -7,6 +7,7 @@ from fractions import Fraction
 from hashlib import sha256
 import importlib
 from importlib.metadata import version
+from pathlib import Path
 import shutil
 import sys
 
@@ -124,7 +125,7 @@ def digest_of_keys():
 
 
 def test_keys_are_the_same_in_another_process():
-    assert printed_by_a_new_python("test_lasting_keys", "digest_of_keys") == digest_of_keys()
+    assert printed_by_a_new_python("test_persistent_keys", "digest_of_keys") == digest_of_keys()
 
 
 def test_keys_of_gradient_boosting_libraries():
@@ -308,12 +309,13 @@ def test_a_namespace_of_two_distributions(installed):
     assert b"made-up-second 2.0" in lasting_key(second)
 
 
-def test_bases_from_elsewhere_count(installed):
+def test_bases_from_elsewhere_count(installed, monkeypatch):
     (model,) = installed(["made_up_child"], base="from sklearn.svm import SVC as Base")
     assert f"made-up 1.0, scikit-learn {version('scikit-learn')}".encode() in lasting_key(model)
-    bad = "import test_lasting_keys; Base = test_lasting_keys.OfTheseTests"
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    bad = "import test_persistent_keys; Base = test_persistent_keys.OfTheseTests"
     (model,) = installed(["made_up_orphan"], "2.0", base=bad)
-    with pytest.raises(NoKey, match="test_lasting_keys is from no"):
+    with pytest.raises(NoKey, match="test_persistent_keys is from no"):
         lasting_key(model)
 
 

@@ -549,7 +549,7 @@ def test_an_error_of_a_learner_is_raised(data):
 def test_rows_are_not_pickled(data):
     rows = data["float64 two"].rows
     assert "cannot be pickled because it refers" in refused(pickle.dumps, rows)
-    with pytest.raises(TypeError, match="only its first row is here"):
+    with pytest.raises(TypeError, match="only its first row is in this process"):
         rows[:2]
 
 

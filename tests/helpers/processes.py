@@ -86,9 +86,11 @@ def _run(line: Sequence[str], streams: Sequence[Connection], folder: Path | None
 
 def printed_by_a_new_python(module: str, call: str) -> str:
     """Return what a function of a test file gives in a process where strings have other hashes."""
+    (file,) = Path(__file__).parents[1].rglob(f"{module}.py")
+    paths = os.pathsep.join([str(file.parent), os.environ.get("PYTHONPATH", "")])
     there = subprocess.run(
         [sys.executable, "-c", f"import {module}; print({module}.{call}())"],
-        env={**os.environ, "PYTHONHASHSEED": "1"},
+        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": paths},
         cwd=Path(__file__).parent,
         stdout=subprocess.PIPE,
         text=True,

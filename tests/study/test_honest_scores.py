@@ -414,7 +414,7 @@ def test_what_cannot_be_known_is_said():
     objective, study = searched(
         KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3, n_repeats=2
     )
-    with pytest.raises(ValueError, match="^honest needs the .* has neither for 'roc_auc' here"):
+    with pytest.raises(ValueError, match="^honest needs the .* has neither for 'roc_auc'"):
         objective.honest(study)
     with pytest.raises(ValueError, match="^rule must be one of 'best', 'one_se'"):
         objective.honest(study, rule=min)
@@ -671,7 +671,7 @@ def test_too_few_units_for_a_corrected_score_are_found_when_it_is_asked_for():
     options = {"cv": [(np.arange(1, 40), [0])], "scoring": "error", "param_grid": NEIGHBORS}
     search = TreeCVSearchCV(KNeighborsClassifier(), **options).fit(X, LABELS)
     with pytest.raises(
-        AttributeError, match="^honest_score_ is not available: honest scores need sev"
+        AttributeError, match="^honest_score_ is not available: honest scores need at least"
     ):
         search.honest_score_  # noqa: B018
     assert not hasattr(pickle.loads(pickle.dumps(search)), "honest_score_")

@@ -180,7 +180,8 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         ndarray of shape (n_samples,)
             Labels from ``classes_``.
         """
-        return self.classes_[self.respond(self._outputs(X), "predict")]
+        codes = self.respond(self._outputs(X), "predict")  # first, because it checks the fit
+        return self.classes_[codes]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
