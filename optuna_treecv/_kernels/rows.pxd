@@ -43,8 +43,8 @@ cdef struct Sparse:
 # In stored order the CPU prefetches rows, but one core still waits: with dense rows also prefetched here, PEGASOS is
 # 1.3 times as fast if rows do not fit in the cache, and 10 % slower if they do.
 #
-# In random order a row must be requested while the FAR_BYTES before it are read. The first-level cache cannot have this
-# number of requests at once, but the second-level cache can.
+# In random order a row must be requested while the FAR_BYTES before it are read. The first-level cache cannot have
+# this number of requests at once, but the second-level cache can.
 cdef enum:
     AHEAD_IN_ORDER = 8
     CACHE_BYTES = 1 << 22

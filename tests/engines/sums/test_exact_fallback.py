@@ -168,9 +168,7 @@ def test_a_score_that_is_defined_is_kept_beside_one_that_is_not(C):
 
 def test_a_model_that_newton_does_not_find_is_an_error_if_it_was_asked_for():
     for scoring in ("accuracy", "neg_log_loss", "error", ["error", "accuracy"]):
-        with pytest.raises(
-            ValueError, match=r"^method='newton' must find models"
-        ):
+        with pytest.raises(ValueError, match=r"^method='newton' must find models"):
             tree_cross_validate(
                 LogisticRegression(C=np.inf),
                 APART,
