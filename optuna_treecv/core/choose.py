@@ -298,7 +298,7 @@ def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) ->
         return
     if getattr(scorer, "error_score", None) is not None:
         return  # its scores are those of a scorer that fails
-    defaults = {name: one.default for name, one in signature(function).parameters.items()}
+    defaults = {name: p.default for name, p in signature(function).parameters.items()}
     of_score = defaults | score._kwargs
     # Other averages ignore the label, except in average_precision.
     is_binary = of_score.get("average", "binary") == "binary"

@@ -262,7 +262,7 @@ class CrossValidation:
 
     def with_report(self, report: Report) -> Self:
         """Return a copy with other reports."""
-        return self._copy([one.cut for one in self.repeats], replace(self.settings, report=report))
+        return self._copy([r.cut for r in self.repeats], replace(self.settings, report=report))
 
     def trying_all_folds(self) -> Self:
         """Return a copy in which further folds are fitted after one has failed."""
@@ -374,8 +374,8 @@ class CrossValidation:
         return self.fact(
             ("repeats", n_epochs),
             lambda: [
-                one._replace(plan=replace(one.plan, n_epochs=n_epochs), key=digest(one.key, name))
-                for one in self.repeats
+                r._replace(plan=replace(r.plan, n_epochs=n_epochs), key=digest(r.key, name))
+                for r in self.repeats
             ],
         )
 

@@ -174,9 +174,9 @@ class Request:
         wanted = self.cross_validation.search.keep_outputs
         if not wanted or self.settings.method == "progressive":
             return ()
-        scored = [one.of if isinstance(one, Pooled) else one for one in self.scoring.metrics]
-        made = [one for one in scored if isinstance(one, Loss) or one.is_made]
-        methods = [response_of(one, self.estimator) for one in made]
+        scored = [m.of if isinstance(m, Pooled) else m for m in self.scoring.metrics]
+        made = [x for x in scored if isinstance(x, Loss) or x.is_made]
+        methods = [response_of(x, self.estimator) for x in made]
         if wanted == "all":
             method = "predict" if self.classes is None else "predict_proba"
             methods += [method] * may_have(self.estimator, method)

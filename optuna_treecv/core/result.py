@@ -163,7 +163,7 @@ class Score:
             if tested.n_folds > 1:
                 by_folds = fold_error(by_fold, tested.n_folds, overlap)
         # Over rows if their scores are known, else over folds.
-        return next((float(one) for one in (by_rows, by_folds) if np.isfinite(one)), None)
+        return next((float(x) for x in (by_rows, by_folds) if np.isfinite(x)), None)
 
     def interval(
         self,

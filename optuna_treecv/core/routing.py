@@ -261,7 +261,7 @@ class MetadataArguments:
 
     def _check(self, name: str, value: ArrayLike) -> Array:
         """Return checked weights of ``params``, the same array for the same object."""
-        param = next((key for key, one in self._params.items() if one is value), name)
+        param = next((key for key, p in self._params.items() if p is value), name)
         if param not in self._checked:
             weights = check_weights(f"params[{param!r}]", value, self._n_rows)
             self._checked.setdefault(param, weights)  # atomic, for trials in several threads
@@ -284,7 +284,7 @@ class MetadataArguments:
         router.add(estimator=estimator, method_mapping=of_estimator)
         routed = _route("params", router, self._params)
         first, *more = [dict(routed[name]["score"]) for name in names] or [{}]
-        if any(_identities(one) != _identities(first) for one in more):
+        if any(_identities(x) != _identities(first) for x in more):
             raise ValueError(
                 "params must be requested by all scorers or by none, because all scores have the "
                 "same weights; pass score_weight instead."

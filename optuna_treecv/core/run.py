@@ -89,11 +89,11 @@ class Precomputed:
     @property
     def n_bytes(self) -> int:
         """The bytes of early scores and records, which are not in the book."""
-        early = [one.scores.n_bytes for one in self.events if isinstance(one, RowProgress)]
+        early = [e.scores.n_bytes for e in self.events if isinstance(e, RowProgress)]
         records = [
-            one.record.memory.nbytes
-            for one in self.events
-            if isinstance(one, TestedFolds) and isinstance(one.record, ArrayThenCount)
+            event.record.memory.nbytes
+            for event in self.events
+            if isinstance(event, TestedFolds) and isinstance(event.record, ArrayThenCount)
         ]
         return max([0, *early]) + sum(records)
 
@@ -228,7 +228,7 @@ class Run:
     def n_bytes_precomputed(self) -> int:
         """The bytes of precomputed results."""
         n_bytes = self.book.n_bytes if self.precomputed else 0
-        return n_bytes + sum(one.n_bytes for one in self.precomputed.values())
+        return n_bytes + sum(x.n_bytes for x in self.precomputed.values())
 
     def _find(self, repeat: Repeat) -> Iterator[TestedFolds]:
         """Yield the folds whose results are stored."""
@@ -237,8 +237,8 @@ class Run:
             memory = spec.cache.find(spec.key)
             if memory is not None:
                 if self.plan.capabilities.caches_responses:
-                    outputs = {one: spec.cache.memory.find((spec.key, one)) for one in methods}
-                    stored = {name: one for name, one in outputs.items() if one is not None}
+                    outputs = {m: spec.cache.memory.find((spec.key, m)) for m in methods}
+                    stored = {name: o for name, o in outputs.items() if o is not None}
                     self.book.responses[repeat.number] = stored
                 read = spec.read or partial(unpack, self.request, repeat)
                 yield read(memory)
@@ -551,8 +551,8 @@ class Run:
 
     def _average(self) -> Estimator | ValueError:
         """Return the estimator with the mean of the models of all folds, or the error why not."""
-        total = sum((one.total for one in self._models), np.zeros(()))
-        mean = total / sum(one.n_models for one in self._models)
+        total = sum((model.total for model in self._models), np.zeros(()))
+        mean = total / sum(model.n_models for model in self._models)
         if not np.all(np.isfinite(mean)):
             return ValueError(
                 f"{name_of(self.estimator)} diverges on a fold, so that the fold models have no "

@@ -96,9 +96,9 @@ class Scorebook:
         """The approximate bytes of all arrays."""
         hidden = (rows for of_repeat in self._hidden for _, rows, _ in of_repeat)
         arrays = [self.scores, self.pooled, *hidden]
-        arrays += [one for of_repeat in self.responses for one in of_repeat.values()]
+        arrays += [x for of_repeat in self.responses for x in of_repeat.values()]
         arrays += [] if self.spreads is None else [self.spreads]
-        return sum(one.nbytes for one in arrays)
+        return sum(array.nbytes for array in arrays)
 
     @property
     def n_diverged(self) -> int:
@@ -191,7 +191,7 @@ class Scorebook:
         """Store the outputs for a piece; discard those of the repeat if any is not finite."""
         response, responses = rows.response(method), self.responses[repeat.number]
         compact = self._request.as_kept(response, method)
-        if not all(np.isfinite(one).all() for one in (response, compact) if one.dtype.kind == "f"):
+        if not all(np.isfinite(x).all() for x in (response, compact) if x.dtype.kind == "f"):
             responses[method] = np.empty(0)
         if method not in responses:
             responses[method] = np.empty((repeat.cut.n_tested, *compact.shape[1:]), compact.dtype)
@@ -323,16 +323,16 @@ def one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
         return None if parts[0] is None else np.concatenate(parts)
 
     begins = None
-    if any(one.begins is not None for one in folds):
+    if any(fold.begins is not None for fold in folds):
         ends = np.cumsum([0, *map(len, folds)])
         begins = np.concatenate(
-            [end + one.all_begins() for end, one in zip(ends, folds, strict=False)]
+            [end + e.all_begins() for end, e in zip(ends, folds, strict=False)]
         )
     return TestedRows(
-        together([one.outputs for one in folds]),
+        together([fold.outputs for fold in folds]),
         folds[0].respond,
-        together([one.targets for one in folds]),
-        together([one.weights for one in folds]),
+        together([fold.targets for fold in folds]),
+        together([fold.weights for fold in folds]),
         begins,
         folds[0].methods,
     )

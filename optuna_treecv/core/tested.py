@@ -93,7 +93,7 @@ class Tested:
         if isinstance(cut, Folds) or cut.n_folds == 1:
             return False
         chunks = range(cut.n_folds)
-        return all(holds(cut.split(one).train_rows(), cut.test_rows(one)) for one in chunks)
+        return all(holds(cut.split(c).train_rows(), cut.test_rows(c)) for c in chunks)
 
     @cached_property
     def rows(self) -> Array:
@@ -170,7 +170,7 @@ class Tested:
             return ""
         if self.cuts is not other.cuts and (
             len(self.cuts) != len(other.cuts)
-            or not all(one.equals(two) for one, two in zip(self.cuts, other.cuts, strict=True))
+            or not all(c.equals(two) for c, two in zip(self.cuts, other.cuts, strict=True))
         ):
             return "its folds are different"
         if not _are_equal(self.targets, other.targets):

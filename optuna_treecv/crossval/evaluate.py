@@ -82,12 +82,12 @@ _PLAIN = (int, float, str, NoneType)
 
 def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
     """Return the grid of parameters in which estimators differ; empty if they form none."""
-    params = [one.get_params() for one in estimators]
-    if any(one.keys() != params[0].keys() for one in params):
+    params = [estimator.get_params() for estimator in estimators]
+    if any(param.keys() != params[0].keys() for param in params):
         return {}
     grid: dict[str, tuple[Any, ...]] = {}
     for name in params[0]:
-        values = dict.fromkeys(one[name] for one in params if isinstance(one.get(name), _PLAIN))
+        values = dict.fromkeys(p[name] for p in params if isinstance(p.get(name), _PLAIN))
         if len(values) > 1:
             grid[name] = tuple(values)
     return grid if prod(map(len, grid.values())) == len(estimators) else {}

@@ -106,9 +106,9 @@ def losses_of_folds(run: Run, responses: Sequence[Array] | Array, tested: Tested
     targets, begins = targets_of(run.request)[tested.rows], tested.cuts[0].begins()
     # The mean of classifiers has ``predict_proba``, whatever methods its members have.
     like = run.estimator if run.request.classes is None else VotingClassifier([], voting="soft")
-    rows = (_rows(run, one, targets, begins[:-1] - begins[0]) for one in responses)
-    folds = (scores_of_folds([metric_of(run)], one, like, run.request.classes) for one in rows)
-    return sign_of(run) * np.array([one.scores[0] for one in folds])
+    rows = (_rows(run, response, targets, begins[:-1] - begins[0]) for response in responses)
+    folds = (scores_of_folds([metric_of(run)], row, like, run.request.classes) for row in rows)
+    return sign_of(run) * np.array([fold.scores[0] for fold in folds])
 
 
 def _rows(run: Run, response: Array, targets: Array, begins: Array | None = None) -> TestedRows:
@@ -184,7 +184,7 @@ def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
     if pieces is None or tested.shares_test_rows:
         return None
     shares = np.bincount(pieces, tested.test_shares).reshape(shape)
-    parts = np.array([np.bincount(pieces, tested.test_shares * one) for one in of_tests])
+    parts = np.array([np.bincount(pieces, tested.test_shares * test) for test in of_tests])
     parts = parts.reshape(-1, *shape)
     means = parts.sum(axis=(2, 3), keepdims=True) / shares.sum(axis=(1, 2), keepdims=True)
     quarters = parts - shares * means

@@ -264,9 +264,9 @@ class Parts(NamedTuple):
         """
         steps = self.steps[0]
         *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
-        tables = [one for one in steps.get_params().values() if type(one) is ColumnTransformer]
+        tables = [x for x in steps.get_params().values() if type(x) is ColumnTransformer]
         facts = Facts(is_sparse=True, is_requested=True)
-        return any(one is not last for one in tables) or bool(
+        return any(table is not last for table in tables) or bool(
             self.family.why_not(self.last, facts)
         )
 
@@ -294,15 +294,15 @@ def split_for_family(
     decisions = decisions_for(Pipeline([*before, ("", last)]), ModelsFrom.SUMS)
     if why := why_not_ahead(decisions, ModelsFrom.SUMS, last):
         return why
-    scaler, n_on_sums = None, sum(one.kind is Kind.FROM_SUMS for one in decisions)
+    scaler, n_on_sums = None, sum(decision.kind is Kind.FROM_SUMS for decision in decisions)
     if n_on_sums == 1 and type(before[-1][1]) is StandardScaler:
         scaler, n_on_sums = before.pop()[1], 0
         del decisions[-1]
     steps = tuple(step for _, step in before)
-    are_alike = all(one.kind is Kind.STATELESS for one in decisions)
+    are_alike = all(decision.kind is Kind.STATELESS for decision in decisions)
     if are_alike and not any(type(step) in COMPOSED for step in steps):
         return Parts(steps, scaler, last, families[type(last)], prefix, {})
-    kinds = {one.path: one.kind for one in decisions}
+    kinds = {decision.path: decision.kind for decision in decisions}
     return Parts((Pipeline(before),), scaler, last, families[type(last)], prefix, kinds)
 
 

@@ -224,7 +224,7 @@ class FoldTask:
         pooled = [metric for metric in self.metrics if isinstance(metric, Pooled)]
         methods = dict.fromkeys(response_of(metric, self.estimator) for metric in pooled)
         columns = [self._columns(method, fitted, _fresh(X), len(test)) for method in methods]
-        has_diverged = fitted is None or not all(np.isfinite(one).all() for one in columns)
+        has_diverged = fitted is None or not all(np.isfinite(c).all() for c in columns)
         outputs: dict[str, Any] = {}
         untouched = _fresh(X) if self.cached_methods else X
         for number, metric in enumerate(self.metrics):
@@ -523,7 +523,7 @@ def _recording(
         return predicted
 
     attributes = getattr(fitted, "__dict__", {})
-    wrapped = [one for one in methods if one not in outputs | attributes and hasattr(fitted, one)]
+    wrapped = [m for m in methods if m not in outputs | attributes and hasattr(fitted, m)]
     for method in wrapped:
         call = getattr(fitted, method)
         attributes[method] = wraps(call)(partial(record, call, method))
@@ -573,7 +573,7 @@ def _is_finite(estimator: Any) -> bool:
     if not isinstance(last, CompiledEstimator):
         return True
     arrays = (value for value in vars(last).values() if isinstance(value, np.ndarray))
-    return all(np.all(np.isfinite(one)) for one in arrays if one.dtype.kind == "f")
+    return all(np.all(np.isfinite(array)) for array in arrays if array.dtype.kind == "f")
 
 
 # Seconds between two checks of the parent.

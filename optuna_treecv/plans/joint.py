@@ -366,7 +366,7 @@ class SumsPlan(JointPlan):
         n_threads = self.request.settings.n_threads
         if self.request.data.is_remote:  # they wait for sums
             n_threads = CALLS_IN_FLIGHT * (len(rows.X.bounds) - 1)
-        lasts = [last_step(one) for one in candidates]
+        lasts = [last_step(candidate) for candidate in candidates]
         return self.parts.family(lasts, rows, self.parts.scaler, n_threads)
 
 
@@ -378,7 +378,7 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
     if not why_not and isinstance(parts, Parts):
         why_not = kind.why_not(request, parts)
     if why_not or isinstance(parts, str):
-        kinds = ", ".join(one.__name__ for one in kind.families)
+        kinds = ", ".join(family.__name__ for family in kind.families)
         advice = (
             f"method={kind.name!r} must have {kind.takes} ({kinds}), alone or after stateless "
             f"transformers or ones that learn statistics of columns, but {why_not}; use "
@@ -533,7 +533,7 @@ def test_in_block(
                 of_folds = scores_of_folds(scored[0], tested, scored[1], rows.classes)
                 diverged = np.where(tested.diverged(), OUTPUTS_DIVERGED, of_folds.diverged)
                 of_point.append(of_folds._replace(diverged=diverged))
-    return [joined(some) for some in scores if some], outputs
+    return [joined(score) for score in scores if score], outputs
 
 
 def why_not_of_blocks(request: Request, parts: Parts | str) -> str:

@@ -418,8 +418,8 @@ def with_placeholders(path: str, step: Any, kinds: Mapping[str, Kind]) -> Any:
     if type(step) in COMPOSED:
         copied = copy(step)
         parts = [
-            (name, with_placeholders(path_to(path, name), part, kinds), *rest)
-            for name, part, *rest in parts_of(step)
+            (name, with_placeholders(path_to(path, name), part, kinds), *columns)
+            for name, part, *columns in parts_of(step)
         ]
         if type(step) is ColumnTransformer:
             *parts, (_, copied.remainder) = parts
@@ -468,8 +468,8 @@ def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, A
     vars(whole).update(clone(step).get_params(deep=False))
     originals = {name: part for name, part, *_ in parts_of(step)}
     parts = [
-        (name, without_placeholders(originals.get(name, part), part, trained), *rest)
-        for name, part, *rest in parts_of(fitted, is_fitted=True)
+        (name, without_placeholders(originals.get(name, part), part, trained), *columns)
+        for name, part, *columns in parts_of(fitted, is_fitted=True)
     ]
     if type(step) is ColumnTransformer:
         whole.transformers_ = parts

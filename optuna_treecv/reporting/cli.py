@@ -233,7 +233,7 @@ def _show(database: Database) -> None:
     sizes = [(name, rows, "?" if size is None else size) for name, rows, size in tables]
     _print_table(("table", "rows", "bytes"), sizes)
     if studies:
-        counts = [("(no study)" if name is None else name, *rest) for name, *rest in studies]
+        counts = [("(no study)" if name is None else name, *numbers) for name, *numbers in studies]
         _print_table(("study", "complete", "pruned"), counts)
 
 

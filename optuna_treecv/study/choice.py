@@ -275,15 +275,15 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
     if rule != "best" or best.number in contest.folds_of([best]):
         near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
         candidates += differences_from_best(contest, near, level)
-        numbers = {one.trial.number for one in candidates}
+        numbers = {candidate.trial.number for candidate in candidates}
         left_out = [trial for trial in near if trial.number not in numbers]
-    differences = [(one.trial.number, one.difference) for one in candidates if one.difference]
-    within = [n for n, one in differences if abs(one.mean) <= _TIE * one.std_error]
-    alike = [n for n, one in differences if one.interval.low <= 0 <= one.interval.high]
+    differences = [(c.trial.number, c.difference) for c in candidates if c.difference]
+    within = [n for n, d in differences if abs(d.mean) <= _TIE * d.std_error]
+    alike = [n for n, d in differences if d.interval.low <= 0 <= d.interval.high]
     within_one_se = [best.number, *within]
     trial = best
     if order is not None:
-        near = [one.trial for one in candidates if one.trial.number in within_one_se]
+        near = [c.trial for c in candidates if c.trial.number in within_one_se]
         trial = min(near, key=order)  # the first, which is the best, of equally simple ones
     elif callable(rule):
         trial = _chosen(rule, candidates)
@@ -295,7 +295,7 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
         within_one_se=within_one_se,
         not_distinguishable=alike,
         n_trials=len(contest.trials),
-        left_out=[one.number for one in left_out],
+        left_out=[x.number for x in left_out],
     )
 
 
@@ -349,8 +349,8 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     are attributes of the trials. So the scores of most trials are never read.
     """
     best = contest.trials[0]
-    facts = [facts_of_trial(one.user_attrs) for one in (best, trial)]
-    stds: list[Opaque] = [one.get("std_test_score") for one in facts]
+    facts = [facts_of_trial(x.user_attrs) for x in (best, trial)]
+    stds: list[Opaque] = [fact.get("std_test_score") for fact in facts]
     if best.number in contest.rows and trial.number in contest.rows:
         return True
     if contest.n_folds < 2 or not all(map(is_number, stds)):
@@ -424,7 +424,7 @@ def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
             f"simpler={{{searched[0]!r}: 'larger'}}, for example, instead."
         )
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0
-    if not are_known or any(one not in ("larger", "smaller") for one in simpler.values()):
+    if not are_known or any(x not in ("larger", "smaller") for x in simpler.values()):
         raise ValueError(
             "simpler must be a dict of parameters to 'larger' or 'smaller', the most important "
             f"one first, 'n_updates' or a callable that takes parameters, got {simpler!r}."

@@ -280,7 +280,7 @@ class Evaluator:
         mine = {name: trial.params[name] for name in names}
         lanes = run.plan.capabilities.shared_parameters
         trials = trial.study.get_trials(deepcopy=False)
-        seen = {tuple(one.params.get(name) for name in names) for one in trials}
+        seen = {tuple(t.params.get(name) for name in names) for t in trials}
         prefetched = self.batches.prefetched.setdefault(trial.study, {})
         n_epochs = self.study_check.epochs_in(trial.study)
         for point in self.space.points_beside(mine, lanes):
@@ -468,8 +468,8 @@ def _decisive(params: Params, run: Run) -> dict[str, ParamValue]:
 def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
     """Return whether a sampler may suggest the same params twice."""
     return not any(
-        isinstance(one, FloatDistribution) and one.step is None and not one.single()
-        for one in distributions.values()
+        isinstance(d, FloatDistribution) and d.step is None and not d.single()
+        for d in distributions.values()
     )
 
 
@@ -491,7 +491,7 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
     scores["std_test_score"] = result.std
     scores["std_error"] = None if result.std is not None else result.std_error
     if run.book.n_scored and len(result.scores) > 1:
-        scores |= {f"{SCORE_PREFIX}{name}": one.mean for name, one in result.scores.items()}
+        scores |= {f"{SCORE_PREFIX}{name}": s.mean for name, s in result.scores.items()}
     facts: dict[str, Opaque] = {  # for display; the store keeps full precision
         name: float(f"{score:.6g}") for name, score in scores.items() if score is not None
     }

@@ -82,7 +82,7 @@ class GridSampler(optuna.samplers.GridSampler):
 
     def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
         """Return the points without a trial, or else failed ones, or else running ones."""
-        return [one for one in next(filter(None, self._open(study)), ()) if one is not None]
+        return [x for x in next(filter(None, self._open(study)), ()) if x is not None]
 
     def _open(self, study: optuna.Study) -> tuple[set[int | None], ...]:
         """Return the open points: those without a trial, failed ones, and running ones.

@@ -133,7 +133,7 @@ def nested_score(
 def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
     """Return the score of choosing among the distinct params of complete trials."""
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
-    trials = [*{_key(one): one for one in by_number[::-1]}.values()][::-1]
+    trials = [*{_key(x): x for x in by_number[::-1]}.values()][::-1]
     runs = [run_of(trial) for trial in trials]
     cross_validation = runs[0].request.cross_validation
     stored = contest.folds_of(trials)
@@ -240,7 +240,7 @@ def _nested(
             "other rows from the same source"
         )
         interval = within(replace(plain, target=target), contest.score_range)
-    best, values = contest.trials[0].values[0], [contest.values_of(one) for one in params]
+    best, values = contest.trials[0].values[0], [contest.values_of(p) for p in params]
     return Nested(float(scores.mean()), scores, interval, wins, values, best, n_candidates)
 
 

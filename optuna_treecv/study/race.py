@@ -299,9 +299,9 @@ class Race(Watch):
         Each is compared with the best of them so far, and with the best completed trial.
         """
         assert self.losses is not None
-        losses = [self.losses.of(one.values[rows]) for one in scores]
+        losses = [self.losses.of(score.values[rows]) for score in scores]
         weights = None if scores[0].weights is None else scores[0].weights[rows]
-        means = [float(np.average(one, weights=weights)) for one in losses]
+        means = [float(np.average(loss, weights=weights)) for loss in losses]
         others = [losses[int(np.argmin(means))]]
         width, largest = None, 1.0
         if step != NESTED_STEP:
@@ -317,7 +317,7 @@ class Race(Watch):
             comparison = compared(len(mine), sums, width, largest, _LOOKS)
             return comparison is not None and loses(self.pruner, step, comparison)
 
-        return [n for n, one in enumerate(losses) if any(has_lost(one, rival) for rival in others)]
+        return [n for n, x in enumerate(losses) if any(has_lost(x, rival) for rival in others)]
 
     def _add(self, losses: Array, weights: Array | None) -> None:
         """Add the differences of further rows to the sums over all rows so far."""

@@ -378,11 +378,11 @@ def early_and_final(
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     # Ensembles with early stopping have fewer reports.
-    trials = [one for one in complete if any(at <= step for at in one.intermediate_values)]
-    values = sign * np.array([_early_value(one, step, early) for one in (*trials, trial)])
-    final = sign * np.clip(np.array([one.value for one in trials], dtype=float), -HUGE, HUGE)
+    trials = [x for x in complete if any(at <= step for at in x.intermediate_values)]
+    values = sign * np.array([_early_value(x, step, early) for x in (*trials, trial)])
+    final = sign * np.clip(np.array([t.value for t in trials], dtype=float), -HUGE, HUGE)
     if early == "next" and len(trials) >= N_CALIBRATING:
-        before = [_early_value(one, step - 1, early) for one in (*trials, trial)]
+        before = [_early_value(x, step - 1, early) for x in (*trials, trial)]
         values = _extrapolated(values, sign * np.array(before) - values, final)
     return float(values[-1]), values[:-1], final
 

@@ -138,7 +138,7 @@ def _find_last_step(
         prefix = f"{prefix}{name}__"
     kind = type(last)
     package = kind.__module__.partition(".")[0]
-    spaces = (one for of, names, one in TABLE if of == package and kind.__name__ in names.split())
+    spaces = (x for of, names, x in TABLE if of == package and kind.__name__ in names.split())
     return prefix, last, next(spaces, None)
 
 

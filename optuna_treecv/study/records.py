@@ -94,7 +94,7 @@ class TrialScores(NamedTuple):
     @property
     def n_bytes(self) -> int:
         arrays = [self.folds, *self.outputs.values()]
-        return sum(one.nbytes for one in arrays) + (0 if self.rows is None else self.rows.nbytes)
+        return sum(a.nbytes for a in arrays) + (0 if self.rows is None else self.rows.nbytes)
 
     def smaller(self) -> "TrialScores | None":
         """Return a copy without outputs, or else without the scores of rows, or else None."""
@@ -139,8 +139,8 @@ class KnownScores:
         with self._lock:
             self._set(name, scores)
             while self.n_bytes > self._most_bytes:
-                with_outputs = [name for name, one in self._scores.items() if one.outputs]
-                with_rows = [name for name, one in self._scores.items() if one.rows is not None]
+                with_outputs = [name for name, s in self._scores.items() if s.outputs]
+                with_rows = [name for name, s in self._scores.items() if s.rows is not None]
                 largest = with_outputs or with_rows or self._scores
                 worst = max(largest, key=lambda name: self._scores[name].value)
                 self._set(worst, self._scores[worst].smaller())
@@ -156,18 +156,16 @@ class KnownScores:
         At most 256 MiB are read from the store, for the first trials.
         """
         cached = {trial.number: self.find(trial) for trial in trials}
-        folds = {n: one.folds for n, one in cached.items() if one and len(one.folds) == n_splits}
+        folds = {n: x.folds for n, x in cached.items() if x and len(x.folds) == n_splits}
         missing = [trial for trial in trials if trial.number not in folds]
         most = max(1, _MOST_READ_BYTES // (8 * n_splits))
-        runs = {
-            run: one.number for one in missing[:most] for run in runs_of_trial(one.user_attrs)[:1]
-        }
+        runs = {run: x.number for x in missing[:most] for run in runs_of_trial(x.user_attrs)[:1]}
         return folds | {number: scores for number, _, scores in self._read(runs, n_splits)}
 
     def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, Array]:
         """Return the scores of the rows of trials, which are only in memory."""
         cached = {trial.number: self.find(trial) for trial in trials}
-        return {n: one.rows for n, one in cached.items() if one and one.rows is not None}
+        return {n: x.rows for n, x in cached.items() if x and x.rows is not None}
 
     def stored(
         self, trials: Sequence[FrozenTrial], n_splits: int

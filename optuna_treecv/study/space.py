@@ -117,7 +117,7 @@ class Axis:
             self.ends = distribution.low, distribution.high
         # The objects live as long as this axis, so that no other object gets their ids.
         self._codes_of_objects = {id(value): code for code, value in pairs.items()}
-        self._codes = {_text(one): pair[0] for pair in pairs.items() for one in pair}
+        self._codes = {_text(x): pair[0] for pair in pairs.items() for x in pair}
 
     def __reduce__(self) -> tuple[object, ...]:
         return Axis, (self.distribution, self._values)
@@ -173,7 +173,7 @@ def axis_of(values: Sequence[ParamValue], *, are_choices: bool = False) -> Axis:
         are integers or all are floats.
     """
     distinct: dict[str, ParamValue] = {}
-    for value in {id(one): one for one in values}.values():
+    for value in {id(v): v for v in values}.values():
         distinct.setdefault(_text(value), value)
     plain = [_plain(value) for value in distinct.values()]
     distribution = None if are_choices else _range_of(plain)
@@ -186,7 +186,7 @@ def _choices(plain: Sequence[ParamValue], texts: Sequence[str]) -> list[ParamVal
     """Return the codes of values: texts for objects and for values that equal another one."""
     times = Counter(plain)
     times[_OBJECT] = 2
-    taken = {one for one in plain if times[one] == 1}
+    taken = {x for x in plain if times[x] == 1}
     codes = []
     for code, text in zip(plain, texts, strict=True):
         if times[code] > 1:
@@ -199,7 +199,7 @@ def _choices(plain: Sequence[ParamValue], texts: Sequence[str]) -> list[ParamVal
 
 def _range_of(plain: Sequence[ParamValue]) -> BaseDistribution | None:
     """Return a range of integers, or of floats, in which each number is its own code."""
-    kinds = {type(one) for one in plain}
+    kinds = {type(x) for x in plain}
     if len(set(plain)) < len(plain) or kinds not in ({int}, {float}):
         return None
     low, high = min(plain), max(plain)
@@ -452,7 +452,7 @@ def _axes_of(distributions: Distributions, estimator: Estimator) -> dict[str, Ax
             "param_distributions must name at least one parameter to search, such as "
             f"{{{suggest_parameter(estimator)!r}: ...}}, if there is no param_grid."
         )
-    axes = {name: _axis_from(name, one) for name, one in distributions.items()}
+    axes = {name: _axis_from(name, d) for name, d in distributions.items()}
     lists = {name: axis.values for name, axis in axes.items()}
     _check_known("param_distributions", estimator, lists)
     return axes

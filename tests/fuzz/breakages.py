@@ -947,7 +947,7 @@ BREAKAGES = [
     ),
     Breakage(
         "tables: each training set is taken to have rows of one form",
-        "return any(one is not last for one in tables) or bool(",
+        "return any(table is not last for table in tables) or bool(",
         "return False and bool(",
         "test_transformers_from_sums",
     ),

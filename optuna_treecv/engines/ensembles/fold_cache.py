@@ -191,14 +191,14 @@ class FoldCache:
         numbers = self._stored.find(n_numbers * n_sizes, self._key_of_block(chunk, end))
         if numbers is None:
             return None
-        return [FoldResult.of(one, *shape) for one in numbers.reshape(-1, n_numbers)]
+        return [FoldResult.of(x, *shape) for x in numbers.reshape(-1, n_numbers)]
 
     def store_scores(
         self, chunk: int, end: int, results: list[FoldResult], seconds: float
     ) -> None:
         """Store the scores of a fold after each number of trees of a block."""
-        if all(are_known(self._request.scoring.metrics, one.scores) for one in results):
-            numbers = np.concatenate([one.numbers() for one in results])
+        if all(are_known(self._request.scoring.metrics, r.scores) for r in results):
+            numbers = np.concatenate([result.numbers() for result in results])
             self._stored.keep(numbers, seconds, self._key_of_block(chunk, end))
 
     def _key_of_block(self, chunk: int, end: int) -> bytes:

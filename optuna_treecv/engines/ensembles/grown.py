@@ -103,7 +103,7 @@ class GrownFolds:
         self.n_trees: int = kind.n_trees_of(last)
         self.patience = kind.patience(last) if self.is_best else None
         self._last = kind.without_patience(last) if self.is_best else last
-        responses = [response_of(one, candidate) for one in request.scoring.metrics]
+        responses = [response_of(metric, candidate) for metric in request.scoring.metrics]
         self._methods = list(dict.fromkeys([*responses, *request.kept_responses]))
         size, searched = prefix + kind.size, request.cross_validation.search.ends
         self.limit: TreeLimit = None
@@ -126,7 +126,7 @@ class GrownFolds:
         self._wanted: Collection[int] = ()
         if self._cache.shares_trees and grid:
             sizes = *grid.get(size, ()), self.n_trees
-            self._wanted = [one for one in sizes if is_integer(one)]
+            self._wanted = [s for s in sizes if is_integer(s)]
             if not self.is_best and not request.settings.is_growing:  # all will be scored
                 self.most = max([self.most, *self._wanted])
         self._folds = [self._cache.take_fold(chunk) for chunk in range(repeat.cut.n_folds)]
@@ -134,7 +134,7 @@ class GrownFolds:
 
     def grow(self, chunks: Iterable[int], end: int, cost: Cost) -> None:
         """Grow the ensembles of some folds up to ``end`` trees, in threads."""
-        missing = [one for one in chunks if not self._is_cached(one, end)]
+        missing = [c for c in chunks if not self._is_cached(c, end)]
         for chunk in missing:
             growth, n_trained = self._folds[chunk].growth, len(self.cut.split(chunk).train_rows())
             n_before = 0 if growth is None else growth.n_trees
@@ -159,7 +159,7 @@ class GrownFolds:
             while batch := {key: self.outputs_of(chunk, *key) for key in islice(keys, n_together)}:
                 fold.scores |= zip(batch, self._scored(chunk, [*batch.values()]), strict=True)
                 fold.outputs |= batch
-                n_bytes = sum(sum(one.nbytes for one in columns) for columns in batch.values())
+                n_bytes = sum(sum(c.nbytes for c in columns) for columns in batch.values())
                 n_kept = _OUTPUT_BYTES // self.cut.n_folds * len(batch) // max(1, n_bytes)
                 for old in [*fold.outputs][: -max(1, n_kept)]:
                     del fold.outputs[old]
@@ -197,12 +197,12 @@ class GrownFolds:
         """Return the numbers of trees whose scores are stored together."""
         if not self.is_best:
             return [end] if end == self.n_trees else []
-        return [*range(1 + max([0, *(one for one in self.ends if one < end)]), end + 1)]
+        return [*range(1 + max([0, *(e for e in self.ends if e < end)]), end + 1)]
 
     def _is_cached(self, chunk: int, end: int) -> bool:
         """Return whether the scores of a fold are cached, in memory or in the store."""
         scores = self._folds[chunk].scores
-        for block in [one for one in self.ends if one <= end] if self.is_best else [end]:
+        for block in [e for e in self.ends if e <= end] if self.is_best else [end]:
             sizes = self._sizes_of_block(block)
             if (block, self.limit) in scores:
                 continue
@@ -270,8 +270,8 @@ class GrownFolds:
         """Return the test rows of a fold, repeated as separate folds for several outputs."""
         data, rows = self._request.data, np.tile(self._test_rows[chunk], len(outputs))
         weights = None if data.score_weights is None else data.score_weights[rows]
-        columns = [np.concatenate(one) for one in zip(*outputs, strict=True)]
-        ends = np.cumsum([one.shape[1] for one in columns])
+        columns = [np.concatenate(x) for x in zip(*outputs, strict=True)]
+        ends = np.cumsum([column.shape[1] for column in columns])
 
         def respond(outputs: np.ndarray, method: str) -> np.ndarray:
             number = self._methods.index(method)
@@ -307,6 +307,6 @@ class GrownFolds:
     def oob_score(self, n_folds: int, n_trees: int) -> float | None:
         """Return the mean out-of-bag score of the first folds; None unless all are computed."""
         scores = [fold.oob_scores.get(n_trees) for fold in self._folds[:n_folds]]
-        computed = [one for one in scores if one is not None]
+        computed = [score for score in scores if score is not None]
         has_all = len(computed) == n_folds and self.limit is None and not self.is_best
         return float(np.mean(computed)) if has_all else None

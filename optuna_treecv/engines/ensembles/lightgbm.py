@@ -112,7 +112,7 @@ class LightGBMGrowth(Growth):
         least = 1 + int(facts[facts < sizes[0]].max(initial=0))
         if sizes[0] > facts.max(initial=0) // 2:  # bins may allow no split that is so even
             least = sizes[0]
-        settings = {name: one for name, one in parameters.items() if name not in _OF_TREES}
+        settings = {name: p for name, p in parameters.items() if name not in _OF_TREES}
         weights = {"class_weight": getattr(estimator, "class_weight", None)}
         return settings | weights | {_LEAST[0]: least}
 

@@ -185,9 +185,9 @@ class BaggedGrowth(WarmGrowth):
         name, value = names[0], getattr(estimator, names[0])
         if name == "ccp_alpha":
             return (name, 0.0) if isinstance(value, int | float) and value >= 0 else None
-        sizes = [inf if one is None else one for one in searched[name]]
+        sizes = [inf if x is None else x for x in searched[name]]
         is_valid = value is None or (is_integer(value) and value >= _LEAST[name])
-        widest = max(sizes) if all(is_integer(one) or one == inf for one in sizes) else -inf
+        widest = max(sizes) if all(is_integer(s) or s == inf for s in sizes) else -inf
         # Invalid values, and those beyond the ends of the search, need a fit.
         if not is_valid or (inf if value is None else value) > widest:
             return None
@@ -199,11 +199,11 @@ class BaggedGrowth(WarmGrowth):
     def nbytes(self) -> int:
         """The approximate bytes of the models and of the leaves of test rows."""
         models: Any = getattr(self.fitted, "estimators_", ())
-        trees = [one.tree_ for one in models if hasattr(one, "tree_")]
-        n_nodes = sum(one.node_count for one in trees)
+        trees = [model.tree_ for model in models if hasattr(model, "tree_")]
+        n_nodes = sum(tree.node_count for tree in trees)
         n_values = trees[0].value[0].size if trees else 0
         others = LEAF_BYTES * self._n_rows * (len(models) - len(trees))
-        leaves = sum(one.nbytes for one in self._leaves)
+        leaves = sum(leaf.nbytes for leaf in self._leaves)
         return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:

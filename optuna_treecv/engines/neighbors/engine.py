@@ -269,7 +269,7 @@ class NeighborFolds(Family):
         ends = searched.get(f"{parts.prefix}n_neighbors", ())
         if not searched and memory is not None:
             # A callable suggests trials one by one: most need no more neighbours than these.
-            sizes = [one.n_neighbors for one in points if isinstance(one.n_neighbors, int)]
+            sizes = [p.n_neighbors for p in points if isinstance(p.n_neighbors, int)]
             ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)
         self._most = max([0, *(int(end) for end in ends if isinstance(end, int))])
         # Whether other points may need the same neighbours.
@@ -280,8 +280,8 @@ class NeighborFolds(Family):
         return {name: getattr(last, name) for name in self.parameters}
 
     def _bind(self, estimators: Sequence[Estimator]) -> None:
-        self._points = [self._values(one) for one in estimators]
-        numbers = [one["n_neighbors"] for one in self._points]
+        self._points = [self._values(estimator) for estimator in estimators]
+        numbers = [point["n_neighbors"] for point in self._points]
         # scikit-learn raises an error for invalid numbers.
         sizes = [max(0, int(k)) if isinstance(k, Integral) else 0 for k in numbers]
         self._sizes = np.array(sizes)
@@ -425,7 +425,7 @@ class NeighborFolds(Family):
 
         Rounding errors may also be too large for the inverse of a distance.
         """
-        are_weighted = np.array([one["weights"] == "distance" for one in self._points])
+        are_weighted = np.array([point["weights"] == "distance" for point in self._points])
         is_rounded = lists.distances[:, 0] ** 2 < _ROUNDED * lists.product.T
         sizes = self._sizes[:, None]
         return (sizes < 1) | (sizes > lists.n_certain) | (are_weighted[:, None] & is_rounded)

@@ -131,8 +131,8 @@ class GLMFolds(Family):
         ``totals`` (n_sets,) are the sums of weights of the training sets.
         """
         if self.has_mean_loss:
-            return np.outer([float(one.alpha) for one in self._estimators], totals)
-        of_points = [self.loss_share / float(one.C) for one in self._estimators]
+            return np.outer([float(e.alpha) for e in self._estimators], totals)
+        of_points = [self.loss_share / float(estimator.C) for estimator in self._estimators]
         return np.outer(of_points, np.ones_like(totals))
 
     @classmethod
@@ -260,10 +260,10 @@ class GLMFolds(Family):
         for first, last in chunks.groups(most_rows, chunks.n_chunks):
             parts = [
                 objective.predictors(
-                    objective.read(some), models[:, chunk], np.full(self.n_points, chunk)
+                    objective.read(x), models[:, chunk], np.full(self.n_points, chunk)
                 )
                 for chunk in range(first, last)
-                for some in blocks(chunks.test_rows(chunk, chunk + 1))
+                for x in blocks(chunks.test_rows(chunk, chunk + 1))
             ]
             yield slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
 
@@ -331,7 +331,7 @@ class GLMFolds(Family):
         """Return the means and scales by which transformers standardise columns in each set."""
         if (maps := self._rows.maps) is not None:
             # Those of the set of all rows do not matter: its models only start others.
-            centre, scale = (np.vstack([one, one[:1]]) for one in (maps.centre, maps.scale))
+            centre, scale = (np.vstack([x, x[:1]]) for x in (maps.centre, maps.scale))
             return centre, scale
         centre, scale = np.zeros_like(columns.mean), np.ones_like(columns.mean)
         if self._scaler is not None:
@@ -355,7 +355,7 @@ class GLMFolds(Family):
 
     def _share_intercepts(self, models: Array, columns: Spread, objective: Objective) -> None:
         """Move the shares of constant columns from penalised intercepts to their coefficients."""
-        intercepts, numbers, squares = (one[:-1] for one in self._intercepts(columns, objective))
+        intercepts, numbers, squares = (x[:-1] for x in self._intercepts(columns, objective))
         shares = numbers * objective.scale / squares[:, None]
         at = (columns.low[:-1] - objective.centre) / objective.scale
         totals = np.einsum("pfkw,fw->pfk", models, intercepts)[..., None]

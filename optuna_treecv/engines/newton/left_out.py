@@ -206,7 +206,7 @@ class RowsOutOfModels:
         self._thirds = self._sum_thirds(slice(0, n_rows))
         large = self._sum_thirds(np.sort(self._order[:n_large]))
         thirds = np.empty((2, n_rows))
-        around = [self._inverse @ one @ self._inverse for one in (self._thirds - large, large)]
+        around = [self._inverse @ x @ self._inverse for x in (self._thirds - large, large)]
         for part, X in self._read(slice(0, n_rows)):
             for matrix, third in zip(around, thirds, strict=True):
                 squares = np.einsum("iabe,ie->iab", self._products(X, matrix), X)

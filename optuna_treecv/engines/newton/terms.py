@@ -155,7 +155,7 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
     if are_many := isinstance(order, np.ndarray) and isinstance(kinds, np.ndarray):
         units = [order[of_kinds[kinds]] for of_kinds in sets.is_trained]
     spreads, totals = zip(*(_spread_of_unit(rows, part) for part in units), strict=True)
-    counts, mean, squares, low, high = (np.array(some) for some in zip(*spreads, strict=True))
+    counts, mean, squares, low, high = (np.array(x) for x in zip(*spreads, strict=True))
     if are_many:
         return Spread(counts[:, None], mean, squares, low, high), np.array(totals)
     # Each set is merged from its groups, because a subtraction would lose digits.
@@ -165,8 +165,8 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
     squares = sets.is_trained @ squares + np.einsum(
         "sg,sgj->sj", of_sets, np.square(mean[None] - means[:, None])
     )
-    low = np.array([low[one].min(axis=0) for one in sets.is_trained])
-    high = np.array([high[one].max(axis=0) for one in sets.is_trained])
+    low = np.array([low[x].min(axis=0) for x in sets.is_trained])
+    high = np.array([high[x].max(axis=0) for x in sets.is_trained])
     return Spread(sizes, means, squares, low, high), sets.is_trained @ np.array(totals)
 
 

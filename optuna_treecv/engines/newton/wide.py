@@ -97,8 +97,8 @@ def products_of(rows: sparse.csr_array) -> Products:
                 multiply_sparse(values[flat.dtype], columns, begins, sums, of_rows, are_summed)
             part *= squares.astype(flat.dtype)
             part[:-1] += of_rows[:, : part.shape[1]]
-        ends = np.cumsum([one.shape[1] for one in shares])
-        return [np.ascontiguousarray(one) for one in np.split(flat, ends[:-1], axis=1)]
+        ends = np.cumsum([share.shape[1] for share in shares])
+        return [np.ascontiguousarray(x) for x in np.split(flat, ends[:-1], axis=1)]
 
     return products
 
@@ -184,7 +184,7 @@ def _search(
         )
         before = size
         bends = (bends if n == 1 else softmax(z, axis=1)).astype(precision)
-        left, of_left = (-(one / size).astype(precision) for one in (gradient, products[:, :n]))
+        left, of_left = (-(x / size).astype(precision) for x in (gradient, products[:, :n]))
         step = yield from _solve(partial(curved, bends=bends), left, of_left, enough)
         if step is None:
             break

@@ -161,7 +161,7 @@ def _cholesky_factors(matrices: np.ndarray) -> np.ndarray:
     except np.linalg.LinAlgError:  # of an unknown matrix
         if len(matrices) == 1:
             return np.zeros_like(matrices)
-        return np.concatenate([_cholesky_factors(one[None]) for one in matrices])
+        return np.concatenate([_cholesky_factors(matrix[None]) for matrix in matrices])
 
 
 def is_singular(gram: np.ndarray, least: float = 0.0) -> bool:

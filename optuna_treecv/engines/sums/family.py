@@ -202,7 +202,7 @@ class MomentFamily(Family):
     def models_of(self, chunks: Chunks, keep: Keep) -> list[Any]:
         """Return the models of each chunk."""
         groups = self.records(chunks, keep, int(chunks.bounds[-1]))
-        return [one for group in groups for one in self._models_of(chunks, *group)]
+        return [x for group in groups for x in self._models_of(chunks, *group)]
 
     def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
         """Return the predictions of the chunks first to last - 1 for their test rows."""
@@ -316,7 +316,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             self._scaler = None
         d, first = self._rows.n_features, estimators[0]
         self.n_outputs = 1 if self._n_classes == 2 else self._n_classes
-        self._shrinkages = [float(one.shrinkage or 0) for one in estimators]
+        self._shrinkages = [float(estimator.shrinkage or 0) for estimator in estimators]
         if self._is_svd:
             self.n_distinct = 1
         are_pooled = self._priors is None or self._is_svd
@@ -460,7 +460,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         g, d = self._n_classes, self._rows.n_features
         self._lay_out(False, [(g, d, d), (g, d), (g, d)])
         if self._is_svd:
-            self._shares = np.array([float(one.reg_param) for one in estimators])
+            self._shares = np.array([float(estimator.reg_param) for estimator in estimators])
         else:
             self._shares = np.zeros(1)  # the solver eigen does not use reg_param
             self.n_distinct = 1

@@ -74,7 +74,7 @@ class RidgeFolds(MomentFamily):
             self._rows = rows = replace(rows, weights=weights)
         elif rows.classes is not None and self._is_balanced:
             n_groups = len(rows.classes)
-        self._alphas = np.array([float(one.alpha) for one in estimators])
+        self._alphas = np.array([float(estimator.alpha) for estimator in estimators])
         fit_intercept = bool(estimators[0].fit_intercept)
         self.source = RidgeRows(rows, fit_intercept, self._scaler, n_groups)
         self.n_outputs, d = self.source.n_targets, rows.n_features
@@ -191,7 +191,7 @@ class RidgeFolds(MomentFamily):
             if sums is None:
                 return None
             of_folds.append(sums)
-        errors, totals, weights = (np.concatenate(some) for some in zip(*of_folds, strict=True))
+        errors, totals, weights = (np.concatenate(x) for x in zip(*of_folds, strict=True))
         return errors.transpose(1, 0, 2), totals, weights
 
     def _squares(
@@ -281,8 +281,8 @@ class LassoFolds(RidgeFolds):
         self._cutoff = 0.0
         if isinstance(first, LinearRegression) and not self._is_positive:
             self._cutoff = max(_CUTOFF, getattr(first, "tol", 0))
-        self._alphas = np.array([float(getattr(one, "alpha", 0)) for one in estimators])
-        ratios = np.array([float(getattr(one, "l1_ratio", 0)) for one in estimators])
+        self._alphas = np.array([float(getattr(e, "alpha", 0)) for e in estimators])
+        ratios = np.array([float(getattr(e, "l1_ratio", 0)) for e in estimators])
         self._penalties = np.column_stack([self._alphas * ratios, self._alphas * (1 - ratios)])
         # From one point to the next, few columns become active.
         self._path = np.lexsort([-self._alphas, ratios])
