@@ -395,8 +395,8 @@ def _threads_of(client: Any) -> dict[str, int]:
                     return threads
         if client.status == "closed" or monotonic() > latest:
             raise ConnectionError(
-                f"the cluster must have workers and a scheduler that responds, but {client} has "
-                "none."
+                "the cluster must have a scheduler that responds and at least one worker, but "
+                f"that of {client} does not."
             )
         sleep(_LOOK)
 

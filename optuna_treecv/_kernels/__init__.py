@@ -27,7 +27,7 @@ if find_spec(f"{__name__}.order") is None:
     raise ImportError(
         "optuna_treecv was imported from its source folder, where its kernels are not compiled: "
         "run 'python -m pip install -e . --no-build-isolation' in the checkout, or start Python "
-        "in another folder (for tests 'pytest' in place of 'python -m pytest')."
+        "in another folder (for tests, run 'pytest' instead of 'python -m pytest')."
     )
 
 #: The version of the kernel format, which is part of the key of every stored model. Raise it

@@ -179,8 +179,8 @@ def answers_to(
     if only_fit and (is_compiled or method not in ("auto", "fit", "holdout")):
         whose = f" for {name_of(request.estimator)}" if is_compiled else f" for {method=}"
         raise ValueError(
-            f"X must have 2 dimensions, rows and features, and y one column of classes, or "
-            f"columns of numbers{whose}, but {only_fit}."
+            "X must have shape (n_rows, n_features), and y must be one column of classes, or one "
+            f"or more columns of numbers{whose}, but {only_fit}."
         )
     declined: list[Declined] = []
     rows = "remote" if data.is_remote else "local"
@@ -325,10 +325,10 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
         order = right = ""
     if are_alike:
         raise ValueError(
-            f"n_repeats must be 1 if no repeat differs, got {cross_validation.n_repeats} with "
-            f"the same folds each time{order} and no random_state=None in "
-            f"{name_of(request.estimator)} that has an effect; use {right}shuffle=True instead, "
-            "or a cv that shuffles on each call."
+            "n_repeats must be 1 if all repeats would be identical, got "
+            f"{cross_validation.n_repeats} with the same folds each time{order}, and "
+            f"{name_of(request.estimator)} has no random_state=None that affects the models; use "
+            f"{right}shuffle=True instead, or a cv that shuffles on each call."
         )
 
 

@@ -313,7 +313,7 @@ class CrossValidation:
             metadata.warn_if_weights_act_in_no_score(self.repeats[0].cut)
         if not metadata.equals(before):
             raise ValueError(
-                "params must reach the fit and the scores of all estimators alike, but "
+                "params must be routed to fit and score in the same way for all estimators, but "
                 f"{name_of(estimator)} and an earlier estimator request different ones."
             )
         return metadata

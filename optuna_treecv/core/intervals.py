@@ -258,8 +258,8 @@ def _hoeffding(scores: Scores, level: float, loss_range: Bounds) -> float:
     tested = scores.tested
     if not scores.metric.is_mean:
         raise ValueError(
-            f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
-            "'hoeffding'."
+            f"method must be 'nadeau_bengio' for {scores.name!r}, which is not a mean over rows, "
+            "got 'hoeffding'."
         )
     bounds = _checked_range(loss_range, scores)
     width = bounds[1] - bounds[0]
@@ -267,9 +267,9 @@ def _hoeffding(scores: Scores, level: float, loss_range: Bounds) -> float:
     half = width * sqrt(log(2 / (1 - level)) / (2 * n_rows))
     if 2 * half > width:
         warn_caller(
-            f"the interval by method='hoeffding' is wider than the range of {scores.name!r}, "
-            f"{bounds[0]:g} to {bounds[1]:g}, and contains no information, because it counts the "
-            "rows of one fold alone; use method='bayle' or fewer folds instead."
+            f"the interval of method='hoeffding' is wider than the range of {scores.name!r} "
+            f"({bounds[0]:g} to {bounds[1]:g}), because its width depends on the number of rows "
+            "in a single fold; use method='bayle' or fewer folds instead."
         )
     return half
 
@@ -305,8 +305,8 @@ def _bayle(scores: Scores, level: float) -> float:
     """Return half the width of the interval of Bayle et al. (2020), from ``row_error``."""
     if not scores.metric.is_mean:
         raise ValueError(
-            f"method must be 'nadeau_bengio' for {scores.name!r}, which is no mean over rows, got "
-            "'bayle'."
+            f"method must be 'nadeau_bengio' for {scores.name!r}, which is not a mean over rows, "
+            "got 'bayle'."
         )
     if scores.tested.shares_test_rows:
         raise ValueError(
@@ -452,7 +452,9 @@ def difference_by_rows(
     are_tested = ~np.isnan(differences)
     differences = differences[are_tested]
     if not np.all(np.isfinite(differences)):
-        raise ValueError("other must have finite scores, as self must, but a row's is infinite.")
+        raise ValueError(
+            "self and other must have finite scores, but the score of a row is not finite."
+        )
     error = sqrt(float(np.square(shares[are_tested] * (differences - mean)).sum()))
     half = float(stats.norm.ppf((1 + level) / 2)) * error
     interval = Interval(mean - half, mean + half, "bayle", _TARGET, level, note)
@@ -479,7 +481,9 @@ def difference_by_folds(
     level = check_level(level)
     differences = scores - other
     if not np.all(np.isfinite(differences)):
-        raise ValueError("other must have finite scores, as self must, but a fold's is infinite.")
+        raise ValueError(
+            "self and other must have finite scores, but the score of a fold is not finite."
+        )
     if n_folds < 2:
         raise ValueError(
             "other must be compared over at least two folds, got one; use row_losses=True in both "

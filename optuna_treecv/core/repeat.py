@@ -92,7 +92,7 @@ def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
         cuts = [one_pass(cut) for cut in cuts]
     if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
         raise ValueError(
-            "cv must make the same number of folds in each of n_repeats calls of its split."
+            "cv must yield the same number of folds in each of the n_repeats calls of its split."
         )
     return cuts
 

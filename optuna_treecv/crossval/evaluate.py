@@ -94,7 +94,7 @@ def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def runs_for(cross_validation: CrossValidation, estimators: Iterable[Any]) -> list[Run]:
-    """Return a run of each estimator, with one plan for those that differ in free parameters."""
+    """Return a run of each estimator; those that differ only in free parameters share a plan."""
     runs: list[Run] = []
     plans: dict[bytes, Run] = {}
     free: dict[type, Collection[str]] = {}

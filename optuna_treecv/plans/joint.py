@@ -299,7 +299,7 @@ def why_not_scored(request: Request) -> str:
 
 
 class SumsPlan(JointPlan):
-    """A plan for models after preprocessing that is fitted from sums or once.
+    """A plan for models whose preprocessing is fitted from sums, or once for all folds.
 
     Attributes
     ----------

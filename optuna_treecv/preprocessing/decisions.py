@@ -362,7 +362,7 @@ def _keeps_zeros(step: Any) -> bool:
 
 
 def why_not_once(step: Any) -> str:
-    """Return the reason why a transformer cannot be fitted once; "" if it can."""
+    """Return the reason why a transformer cannot be fitted once for all folds; "" if it can."""
     kind = type(step)
     if kind is FunctionTransformer:
         # A ufunc with a signature sees whole rows or columns, and arguments may contain an entry

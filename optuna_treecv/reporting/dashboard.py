@@ -137,7 +137,7 @@ class DashboardCallback:
 
 
 def _running(study: optuna.Study) -> str:
-    """Return the progress of running trials, which those with rows on disk record."""
+    """Return the progress of running trials that record it: those with rows on disk."""
     running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
     lines = [
         f"Trial {trial.number}: {plain(trial.user_attrs[PROGRESS_ATTRIBUTE])}.\n\n"

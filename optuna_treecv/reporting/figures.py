@@ -265,7 +265,7 @@ def plot_choice(
     n_best = number_of_trials("n_best", n_best)
     if store is None:
         raise ValueError(
-            "store must be the store or the objective of the study, which has the fold scores, "
+            "store must be the store that has the study's fold scores, or the study's objective, "
             "got None."
         )
     title = "Differences to the best trial"

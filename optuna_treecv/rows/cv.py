@@ -203,7 +203,8 @@ def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
         ids = np.asarray(cv if hasattr(cv, "__len__") else list(cv))
     except ValueError as error:
         raise ValueError(
-            f"{expected}, or pairs such as [(train, test)], got entries of different lengths."
+            "cv must be a sequence of one integer fold id per row, or of pairs such as "
+            "[(train, test)], got entries of different lengths."
         ) from error
     if ids.ndim != 1 or ids.dtype.kind not in "iub":
         raise ValueError(f"{expected}, got shape {ids.shape} of type {ids.dtype}.")
@@ -263,8 +264,8 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
             )
         if i >= max(MOST_SPLITS, n_rows) or n_bytes > MOST_BYTES:
             raise ValueError(
-                f"cv must be a splitter that ends, but {name} has made {i} splits of {n_rows} "
-                "rows; use a smaller n_splits instead."
+                f"cv must yield a finite number of splits, but {name} has made {i} splits of "
+                f"{n_rows} rows; use a smaller n_splits instead."
             )
         trained = _row_numbers(split[0], n_rows, f"{name} trains on", i)
         tested = _row_numbers(split[1], n_rows, f"{name} tests", i)

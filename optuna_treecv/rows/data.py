@@ -418,7 +418,7 @@ class Data:
             targets = as_numbers(y)
         if layout.padded:
             if len(self.X.shape) == 1:
-                raise ValueError("X must hold numbers for this estimator, got texts.")
+                raise ValueError("X must hold numbers for this estimator, got strings.")
             check_columns(self.X.sample if self.is_remote else self.X)
             row = self._first_row()
             if sparse.issparse(row) and not layout.sparse:

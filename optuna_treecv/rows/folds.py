@@ -290,7 +290,7 @@ class Folds:
         return ids
 
     def arrays(self) -> Iterator[np.ndarray | None]:
-        """Yield the arrays that identify these folds among those with the same number."""
+        """Yield the arrays that, with the number of folds, identify these folds."""
         yield from (self.order, self.bounds, self.numbers)
         if self.splits is not None:
             yield from self.splits.arrays()

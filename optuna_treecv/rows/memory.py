@@ -148,7 +148,7 @@ def pad_rows(
 def write_rows(
     X: np.ndarray, intercept: bool, missing: bytes, rows: np.ndarray, **places: np.ndarray
 ) -> None:
-    """Write padded rows to the places of ``copy_rows``, and check that numbers are finite."""
+    """Write padded rows with ``copy_rows``, and check that all numbers are finite."""
     if any(stride % X.itemsize for stride in X.strides):
         X = X.copy()  # the strides of a field of packed records are not multiples of the item size
     if not copy_rows(X, float(intercept), rows, **places):

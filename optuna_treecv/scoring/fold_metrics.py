@@ -246,7 +246,7 @@ def _r2(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
 
 @_mean_of_columns
 def _r2_of_columns(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
-    """Return 1 - SSE / SST; if SST is 0, this is 1 without errors and 0 otherwise."""
+    """Return 1 - SSE / SST; if SST is 0, return 1 if SSE is 0 and 0 otherwise."""
     weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
     sse = _sums(weights * np.square(predicted - y), begins)
     # After subtracting one of them, equal numbers have a mean and an SST of exactly 0.

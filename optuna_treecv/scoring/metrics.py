@@ -420,8 +420,8 @@ def pooled(scoring: Any) -> Pooled:
         return metric
     if isinstance(metric, Scorer) and not metric.is_made:
         raise ValueError(
-            "scoring must be a loss or a scorer of make_scorer to be pooled, because only these "
-            f"need nothing but predictions, got {scoring!r}."
+            "scoring must be a loss or a scorer made by make_scorer to be pooled, because other "
+            f"scorers need the fitted estimator, not only predictions, got {scoring!r}."
         )
     return Pooled(metric)
 
@@ -469,7 +469,7 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
     metrics = [pooled(s) if is_pooled else _metric(s) for s in by_name.values()]
     registered_names = [metric.name for metric in metrics if metric.is_registered]
     if len(set(registered_names)) < len(registered_names):
-        raise ValueError(f"scoring must have each score once, got {registered_names}.")
+        raise ValueError(f"scoring must not contain a score twice, got {registered_names}.")
     names = tuple(
         metric.name if is_pooled and not isinstance(scoring, Mapping) else name
         for name, metric in zip(by_name, metrics, strict=True)

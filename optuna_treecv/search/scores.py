@@ -99,7 +99,7 @@ class SearchScores(NamedTuple):
         return {**scoring, **on_training}
 
     def by_names(self, names: Sequence[str]) -> "SearchScores":
-        """Return the scores of a callable that returns a dict with these names."""
+        """Return a scorer per name for a callable that returns a dict with these names."""
         several, signature = Several(self.requested), inspect.signature(self.requested)
         scorers: dict[str, Any] = {name: partial(several, name) for name in names}
         for name, scorer in scorers.items():

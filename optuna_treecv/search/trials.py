@@ -55,7 +55,7 @@ from optuna_treecv.study.space import Axis
 
 @dataclass(eq=False)
 class Trials:
-    """The objective function of the study of a search, which collects the rows of its trials.
+    """The objective function of a search's study; it collects one row of results per trial.
 
     It is a context manager that spans the search and notifies the callbacks of ``set_callbacks``,
     with the task names of scikit-learn's searches. The splits of a trial are evaluated together,

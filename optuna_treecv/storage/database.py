@@ -556,7 +556,7 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 
 def _exclude_writers(connection: Connection) -> None:
-    """Take the lock of exclusive writers in PostgreSQL.
+    """Acquire the exclusive write lock in PostgreSQL.
 
     SQLite takes it at the beginning of the transaction.
     """

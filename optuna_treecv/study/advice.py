@@ -161,7 +161,7 @@ def _scale_of(
 def edges_of(
     trial: FrozenTrial, lists: Lists, others: Sequence[FrozenTrial] = ()
 ) -> dict[str, str]:
-    """Return descriptions of the numbers of a trial at the edge of their ranges, by parameter.
+    """Return a description of each parameter whose value is at the edge of its range.
 
     In a range, the edges are the 2 % of its width, on its scale, at either end; in a list of three
     or more numbers, the first and the last. An end is no edge if few values lie beyond it: 0, up

@@ -62,7 +62,7 @@ class Batches:
 
     @contextmanager
     def call(self) -> Generator[None]:
-        """Announce that a call in this block may soon request results."""
+        """Count a call as running, so that others may wait for its request."""
         with self._changed:
             self._n_inside += 1
             self._n_expected = max(self._n_expected, self._n_inside)

@@ -323,8 +323,8 @@ def differences_from_best(
     of_best = contest.folds_of([best]).get(best.number)
     if of_best is None:
         raise ValueError(
-            "study must have a best trial whose fold scores are known, but those of trial "
-            f"{best.number} are not, {contest.why_unknown}."
+            "study must have a best trial with known fold scores, but those of trial "
+            f"{best.number} are unknown, {contest.why_unknown}."
         )
     folds = contest.folds_of(trials)
     candidates = []

@@ -99,8 +99,8 @@ class Candidates:
         self._are_rows = scores_rows(metric_of(run), run.request.classes)
         if not self._are_rows and (run.request.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
-                "ensemble needs a score that is a mean over rows, or one of folds without "
-                f"repeats, got {run.request.scoring.name!r}."
+                "ensemble needs a score that is a mean over rows, or a score of each fold with "
+                f"n_repeats=1, got {run.request.scoring.name!r}."
             )
         self._alone = self.losses(self._responses)
 
@@ -201,7 +201,7 @@ def ensemble_of(
 
 
 def voting(members: dict[str, Estimator], weights: list[int], classes: Array | None) -> Estimator:
-    """Return a voting ensemble of scikit-learn of fitted estimators.
+    """Return a scikit-learn voting ensemble of estimators that are already fitted.
 
     Parameters
     ----------

@@ -190,12 +190,12 @@ class Evaluator:
                 raise ValueError(difference)
 
     def run_at(self, params: Params | None) -> Run:
-        """Return the run at given parameters, or of the estimator as given."""
+        """Return the run with these parameters; without them, that of the estimator as given."""
         return run_for(self.cross_validation, *self.space.candidate(params))
 
     def run_of(self, trial: FrozenTrial) -> Run:
         """Return the run of a finished trial of this objective."""
-        argument = f"study must be one of this objective: trial {trial.number}"
+        argument = f"study must have been run with this objective: trial {trial.number}"
         return run_for(self.cross_validation, *self._candidate_of(trial, argument))
 
     def _candidate_of(self, trial: FrozenTrial, argument: str) -> Candidate:
@@ -359,8 +359,8 @@ class Evaluator:
         digest = facts_of_study(study).get("digest")
         if digest is not None and digest != cross_validation.digest(scoring):
             raise ValueError(
-                "study must be one of this objective, but its values come from other data, "
-                "weights, folds or scoring, and are not comparable."
+                "study must have been run with this objective, but its values come from other "
+                "data, weights, folds or scoring, and are not comparable."
             )
         n_splits = cross_validation.n_repeats * cross_validation.n_folds
         tested = cross_validation.tested(run.method_name)
@@ -447,7 +447,7 @@ class Evaluator:
         warn_if_mixed(study)
         if rule != "best":
             trial = choice_of(self.contest(study), rule, simpler, 0.95).trial
-        argument = "study must be one of this objective: its best trial"
+        argument = "study must have been run with this objective: its best trial"
         return trial, self._candidate_of(trial, argument)
 
 

@@ -318,9 +318,9 @@ def _losses(
             return scored, losses_by_units(of_tests, tested)
     if not has_folds:
         raise ValueError(
-            "honest needs the scores of rows, or those of several folds in a single repeat, but "
-            f"has neither for {run.request.scoring.name!r}; use row_losses=True in the objective, "
-            "if the score is a mean over rows, instead."
+            "honest needs scores of rows, or scores of several folds with n_repeats=1, but "
+            f"{run.request.scoring.name!r} has neither; if it is a mean over rows, use "
+            "row_losses=True in the objective instead."
         )
     return by_folds()
 

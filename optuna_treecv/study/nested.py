@@ -121,8 +121,8 @@ def nested_score(
     assert contest.run is not None
     if contest.run.request.settings.n_estimators is not None:
         raise ValueError(
-            "n_estimators must be None for nested, because 'best' chooses by all folds, including "
-            "the held-out one; use a search over the number of trees instead."
+            "n_estimators must be None for nested cross-validation, because 'best' is chosen on "
+            "all folds, including the held-out one; use a search over the number of trees instead."
         )
     _check_folds(contest.run)
     if objective_on is None:

@@ -154,7 +154,7 @@ class Axis:
         return code if self._values is None else self._values.get(code, code)
 
     def has_codes_of(self, other: BaseDistribution) -> bool:
-        """Return whether codes of another distribution have the same values."""
+        """Return whether each code stands for the same value in another distribution."""
         distribution = self.distribution
         if self._values is None or not isinstance(distribution, CategoricalDistribution):
             return type(distribution) is type(other)
@@ -342,8 +342,8 @@ class Space:
             other = trial.distributions.get(name)
             if other is not None and not axis.has_codes_of(other):
                 raise ValueError(
-                    f"{argument} has {trial.params[name]!r} for {name!r}, from {other}, but "
-                    f"this objective searches {axis.distribution}."
+                    f"{argument} has {name}={trial.params[name]!r}, from {other}, but this "
+                    f"objective searches {axis.distribution}."
                 )
         return self._at_values(trial.params, argument, not self.axes, n_epochs)
 

@@ -124,7 +124,7 @@ class StudyCheck:
             self._check_sampler(study, trial)
 
     def epochs_in(self, study: optuna.Study | None) -> int | None:
-        """Return the epochs of a study that began with passes of ``partial_fit``; else None.
+        """Return the number of epochs if a study began with passes of ``partial_fit``, else None.
 
         In such a study, models are trained by passes even if "auto" would now fit them.
         """

@@ -240,7 +240,7 @@ def test_scores_say_their_own_interval(binary):
     auc = result.scores["roc_auc"]
     assert auc.interval("nadeau_bengio").low < auc.mean
     assert auc.std_error == pytest.approx(np.std(auc.test_score, ddof=1) / np.sqrt(5))
-    with pytest.raises(ValueError, match="'roc_auc', which is no mean over rows"):
+    with pytest.raises(ValueError, match="'roc_auc', which is not a mean over rows"):
         auc.interval()
     with pytest.raises(ValueError, match="a pooled score has only std_error"):
         list(result.scores.values())[2].interval()
@@ -252,7 +252,7 @@ def test_unknown_rows_are_asked_for(regression, binary):
         tree_cross_validate(Ridge(), X, y, cv=5).interval()
     assert tree_cross_validate(Ridge(), X, y, cv=5, row_losses=True).interval().method == "bayle"
     scorer = make_scorer(lambda y, p: float(np.mean(y == p)))
-    with pytest.raises(ValueError, match="no mean over rows"):
+    with pytest.raises(ValueError, match="not a mean over rows"):
         tree_cross_validate(PegasosClassifier(), *binary, scoring=scorer).interval()
 
 

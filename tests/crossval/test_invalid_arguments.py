@@ -179,7 +179,7 @@ def test_arguments_of_the_evaluation(options, match):
         (X, broken(y, np.nan), "Input y contains NaN"),
         (X, broken(y, np.inf), "Input y contains infinity"),
         (X, y[:-1], "inconsistent numbers of samples"),
-        (X[0], y[:3], "X must have 2 dimensions, rows and features, got shape .3,"),
+        (X[0], y[:3], "X must have shape .n_rows, n_features., got shape .3,"),
         (X[:1], y[:1], "X must have at least 2 rows to be cross-validated, got n_samples=1"),
         (X, np.c_[y, y], "y must have one column"),
     ],
@@ -204,8 +204,8 @@ def test_data(estimator, rows, targets, match):
 )
 def test_repeats_that_cannot_differ(options):
     match = (
-        "n_repeats must be 1 if no repeat differs, got 2 with the same folds each time, "
-        "order='fixed' and no random_state=None in .*; use order='random' or shuffle=True instead"
+        "n_repeats must be 1 if all repeats would be identical, got 2 with the same folds each "
+        "time, order='fixed', and .* has no random_state=None that affects the models; use order='random' or shuffle=True instead"
     )
     options["n_repeats"] = 2
     for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, random_state=0)):
@@ -739,7 +739,7 @@ def test_params_of_another_search_space(searched, params, match):
     [
         (
             {"beta": 1.0},
-            "study must be one of this objective: its best trial .* for 'alpha', got only",
+            "study must have been run with this objective: its best trial .* for 'alpha', got only",
         ),
         (
             {"alpha": 1.0, "beta": 1.0},
@@ -797,7 +797,7 @@ def test_best_estimator_that_diverges():
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=1)
-    with pytest.raises(ValueError, match="diverges on all rows; a smaller step size"):
+    with pytest.raises(ValueError, match="diverges if trained on all rows; a smaller step size"):
         objective.best_estimator(study)
 
 

@@ -171,7 +171,7 @@ def test_sparse_rows(binary):
     [
         (PegasosClassifier(), "roc_auc", "^row_losses=True needs a loss, or a scorer"),
         (LogisticRegression(), "f1", "^row_losses=True needs a loss, or a scorer"),
-        (ONE_PASS, "accuracy", "^row_losses must be False for scoring='accuracy' of SGDClass"),
+        (ONE_PASS, "accuracy", "^row_losses must be False for SGDClass"),
     ],
     ids=said,
 )

@@ -395,7 +395,7 @@ def test_regressors(make_data):
     ("options", "says"),
     [
         ({"scoring": ["error", "error"]}, "scoring must have distinct names"),
-        ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must have each score once"),
+        ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must not contain a score twice"),
         ({"scoring": {"error", "roc_auc"}}, "several of these in a list or dict"),
         ({"scoring": []}, "scoring must have one or more scores by name"),
         ({"scoring": {1: "error"}}, "scoring must have one or more scores by name"),
@@ -418,7 +418,7 @@ def test_regressors(make_data):
             "report must be None if the optimised score is",
         ),
         ({"pooled": 1.5}, "pooled must be"),
-        ({"scoring": own_scorer, "pooled": True}, "a scorer of make_scorer to be pooled"),
+        ({"scoring": own_scorer, "pooled": True}, "a scorer made by make_scorer to be pooled"),
     ],
 )
 def test_wrong_arguments_are_named(data, options, says):

@@ -414,7 +414,7 @@ def test_what_cannot_be_known_is_said():
     objective, study = searched(
         KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3, n_repeats=2
     )
-    with pytest.raises(ValueError, match="^honest needs the .* has neither for 'roc_auc'"):
+    with pytest.raises(ValueError, match="^honest needs .* 'roc_auc' has neither"):
         objective.honest(study)
     with pytest.raises(ValueError, match="^rule must be one of 'best', 'one_se'"):
         objective.honest(study, rule=min)

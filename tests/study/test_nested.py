@@ -563,14 +563,14 @@ def test_refusals_of_studies_and_arguments() -> None:
     with pytest.raises(ValueError, match="^level must be between 0 and 1"):
         objective.nested(study, level=95)
     other = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]}, cv=K + 1)
-    with pytest.raises(ValueError, match="^study must be one of this objective"):
+    with pytest.raises(ValueError, match="^study must have been run with this objective"):
         other.nested(study)
     trees = treecv_objective(
         DecisionTreeClassifier(),
         *classes(),
         param_distributions={"max_depth": IntDistribution(1, 3)},
     )
-    with pytest.raises(ValueError, match="study must be one of this objective"):
+    with pytest.raises(ValueError, match="study must have been run with this objective"):
         trees.nested(study)
     with pytest.raises(ValueError, match="the study's direction must be 'minimize'"):
         objective.nested(without_facts(study, "maximize"))

@@ -235,7 +235,9 @@ def test_a_study_of_another_evaluation_is_refused(binary):
         searched((X, 1 - y)),
         searched((X, y), scoring="hinge"),
     ):
-        with pytest.raises(ValueError, match="^study must be one of this objective, but its"):
+        with pytest.raises(
+            ValueError, match="^study must have been run with this objective, but its"
+        ):
             select(study, other)
 
 

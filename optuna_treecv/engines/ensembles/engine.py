@@ -102,9 +102,9 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     is_best = settings.n_estimators is not None
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
-            f"n_estimators must be 'best' for {name_of(last)} that stops after {patience} trees "
-            "without a better score, because the mean score of the folds decides then, and "
-            "fit would need a validation set; got None."
+            f"n_estimators must be 'best' for {name_of(last)} with early stopping after "
+            f"{patience} trees without a better score, because the mean score of the folds "
+            "decides when to stop (fit would need a validation set), got None."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
     # At some depths, trees of this depth would differ from cut ones by more than chance.
@@ -151,7 +151,7 @@ class GrowingPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return a sentence: the number of growths and of their rows."""
+        """Return a sentence on the cost: how many ensembles are grown, and on how many rows."""
         return cost_of_trainings(self.request, "growths")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:

@@ -402,8 +402,8 @@ class GLMFolds(Family):
             of_classes = counts.sum(axis=1, keepdims=True) / (k * counts)
         if np.any((counts if of_classes is None else counts * of_classes) == 0):
             raise ValueError(
-                "sample_weight and class_weight must give each class a positive weight in each "
-                "training set, got a class without."
+                "sample_weight and class_weight must give each class a positive total weight in "
+                "each training set, but a class has weight 0 in one of them."
             )
         return of_classes
 
@@ -537,7 +537,7 @@ class LinearSVMFolds(GLMFolds):
 
 
 def _why_wide(facts: Facts) -> str:
-    """Return the reason why a fit takes less time than a Hessian; "" if it does not."""
+    """Return the reason why the model is too wide for a Hessian; "" if it is not."""
     if facts.n_models > 1 and facts.n_features * facts.n_models > _MOST_COEFFICIENTS:
         return f"a model has more than {_MOST_COEFFICIENTS} coefficients"
     if facts.n_features > _MOST_COLUMNS:

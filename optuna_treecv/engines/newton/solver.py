@@ -211,7 +211,7 @@ def solve(
 
 
 def _metric_at(point: Point, penalty: LanePenalties) -> Metric:
-    """Return the metric of all rows."""
+    """Return the factored Hessian of all rows at a point."""
     total = point[2].sum(axis=0)[None]
     penalty.add_to(total)
     return metrics_of(total, penalty.is_free)[0]
@@ -293,7 +293,7 @@ def _points_from(
 
 
 def _near(objective: Objective) -> float:
-    """Return the Newton decrement below which a model of all rows is near enough."""
+    """Return the Newton decrement below which a model of all rows is near its minimum."""
     weights = objective.rows.weights
     near = _NEAR_IF_SPARSE if are_sparse(objective.rows) else _NEAR
     return near * objective.tolerance * float(1 if weights is None else weights.mean())

@@ -194,7 +194,7 @@ def _spread_there(block: Block, start: int, stop: int) -> tuple[Spread, float]:
 
 
 def _spread_of_unit(rows: PreparedRows, part: RowNumbers) -> tuple[Spread, float]:
-    """Return the spread of the columns of some rows, as ``spread_in_sets``, and their weight."""
+    """Return the spread of each column over some rows, and the rows' total weight."""
     if isinstance(rows.X, RemoteBlocks):
         assert isinstance(part, slice)
         of_blocks, totals = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)

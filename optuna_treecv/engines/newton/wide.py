@@ -72,7 +72,7 @@ Products = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 
 def products_of(rows: sparse.csr_array) -> Products:
-    """Return a function that multiplies shares of one type by K."""
+    """Return a function that multiplies arrays of shares, all of one dtype, by K."""
     counts = np.bincount(rows.indices, minlength=rows.shape[1])
     # A column of one row adds to the product of the row with itself alone, and so does the
     # intercept's row. The others are in the order of their counts, so that the columns that are

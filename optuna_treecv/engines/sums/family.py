@@ -512,9 +512,9 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
         regularised = np.outer(1 - self._shares, values) + self._shares[:, None]
         if self._is_svd and count < len(values):  # svd has as many singular values as rows
             raise ValueError(
-                "Each class must have as many rows in each training set as X has columns, got "
-                f"{int(count)} rows of class {self._classes.tolist()[code]!r} and {len(values)} "
-                "columns."
+                "Each class must have at least as many rows in each training set as X has "
+                f"columns, got {int(count)} rows of class {self._classes.tolist()[code]!r} and "
+                f"{len(values)} columns."
             )
         lacks_rank = regularised.min(axis=1) <= self._tol
         if np.any(lacks_rank):
@@ -526,10 +526,9 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
             )
         if np.any(np.outer(1 - self._shares, noise) > _MOST_NOISE * regularised):
             raise ValueError(
-                "The rows of a class must not be so far apart that sums over them lose the "
-                "directions of small variance, got class "
-                f"{self._classes.tolist()[code]!r}; use columns without outliers, or "
-                "method='fit', instead."
+                "The covariance of a class must be precise if it is computed from sums over "
+                f"rows, but in class {self._classes.tolist()[code]!r} rounding errors hide its "
+                "smallest variances; remove outliers, or use method='fit' instead."
             )
         return regularised
 

@@ -250,8 +250,8 @@ class TrainedPlan(Plan):
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(candidate)} predicts no class, because it has not seen any yet, or "
-                    "a label that is not a class of y."
+                    f"{name_of(candidate)} predicts no class (it may not have been trained on any "
+                    "yet), or it predicts a label that is not a class of y."
                 )
         return in_given_order(prepared, rows.order, labels)
 
@@ -259,7 +259,9 @@ class TrainedPlan(Plan):
         """Return an estimator trained on all rows, with the attributes that users expect."""
         names = self.request.data.feature_names()
         if fitted is None:
-            raise ValueError(f"{candidate!r} diverges on all rows; {divergence_advice(candidate)}")
+            raise ValueError(
+                f"{candidate!r} diverges if trained on all rows; {divergence_advice(candidate)}"
+            )
         if not isinstance(self.preprocessing, str):
             # A copy, because refitting its transformers must not change those of trials.
             fitted = deepcopy(fitted)
@@ -496,9 +498,9 @@ def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> 
     at_leaf = request.scoring.optimized[0] in leaves.at_leaf
     if leaves.outputs is None or not follows or at_leaf or not request.has_row_scores:
         raise ValueError(
-            f"row_losses must be False for scoring={request.scoring.name!r} of "
-            f"{name_of(request.estimator)}, which scores each fold as a whole; use a loss, such "
-            "as 'error' or 'squared_error', instead."
+            f"row_losses must be False for {name_of(request.estimator)} with "
+            f"scoring={request.scoring.name!r}, because this gives one value per fold and none "
+            "per row; use a loss, such as 'error' or 'squared_error', instead."
         )
 
 
@@ -540,7 +542,7 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
 
 
 def _offer(request: Request, why_not: str) -> str:
-    """Return a sentence on the tree or chain that the user may request; else ""."""
+    """Return a sentence that offers the tree or chain if the user may request it, else ""."""
     cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
     if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
         return (

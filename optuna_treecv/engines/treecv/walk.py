@@ -200,7 +200,7 @@ def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, rig
 def _train_in_pairs(
     plan: Partition, learner: PairTrainer, pending: list[Pending]
 ) -> tuple[list[Pending], int]:
-    """Train the children beside the spine; return the pending subtrees, and the row updates.
+    """Train the children beside the spine; return pending subtrees and the row update count.
 
     The last child has the longest phase. Parts of it are paired with the phases of the others, one
     after another.

@@ -425,7 +425,7 @@ def _grow(
 
 
 def exponents_of(rows: BinnedRows) -> list[_Exponents]:
-    """Return the exponents of the tree of all rows, then of the tree of each fold.
+    """Return the fixed-point exponents for the tree of all rows, then for that of each fold.
 
     Warn if the largest target is so large that the others lose precision.
     """

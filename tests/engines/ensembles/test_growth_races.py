@@ -254,7 +254,7 @@ def test_what_a_fold_that_is_left_out_would_choose_is_refused():
     )
     study = optuna.create_study(sampler=objective.grid_sampler())
     study.optimize(objective)
-    with pytest.raises(ValueError, match="n_estimators must be None for nested, because 'best'"):
+    with pytest.raises(ValueError, match="n_estimators must be None for nested cross-validation"):
         objective.nested(study)
 
 

@@ -610,7 +610,7 @@ def test_texts(kind):
     np.testing.assert_array_equal(found.test_score, expected["test_score"])
     online = make_pipeline(HashingVectorizer(n_features=64), SGDClassifier(max_iter=1, tol=None))
     assert tree_cross_validate(online, kind(texts), y).method == "treecv"
-    with pytest.raises(ValueError, match="^X must hold numbers for this estimator, got texts"):
+    with pytest.raises(ValueError, match="^X must hold numbers for this estimator, got strings"):
         tree_cross_validate(PegasosClassifier(), kind(texts), y)
     with pytest.raises(ValueError, match="X must have 2 dimensions|2D array"):
         tree_cross_validate(DummyClassifier(), np.arange(60.0), y)
@@ -638,10 +638,14 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', whose"):
         tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
     for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
-        with pytest.raises(ValueError, match="^n_repeats must be 1 if no repeat differs, got 2"):
+        with pytest.raises(
+            ValueError, match="^n_repeats must be 1 if all repeats would be identical, got 2"
+        ):
             tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
     for cv in ("loo", 60):  # whose folds are permuted only
-        with pytest.raises(ValueError, match="^n_repeats must be 1 if no repeat differs"):
+        with pytest.raises(
+            ValueError, match="^n_repeats must be 1 if all repeats would be identical"
+        ):
             tree_cross_validate(model, X_CLASSES[:60], Y_CLASSES[:60], cv=cv, n_repeats=2)
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
         result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
@@ -649,7 +653,9 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     # A seed changes no model of these.
     solvers = LogisticRegression(solver="saga"), LogisticRegression(), Ridge(), svm.SVC()
     for model, method in zip(solvers, ("newton", "fit", "exact", "fit"), strict=True):
-        with pytest.raises(ValueError, match="^n_repeats must be 1 if no repeat differs"):
+        with pytest.raises(
+            ValueError, match="^n_repeats must be 1 if all repeats would be identical"
+        ):
             tree_cross_validate(
                 make_pipeline(StandardScaler(), model),
                 *(X_CLASSES, Y_CLASSES),
