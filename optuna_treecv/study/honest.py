@@ -319,8 +319,8 @@ def _losses(
     if not has_folds:
         raise ValueError(
             "honest needs scores of rows, or scores of several folds with n_repeats=1, but "
-            f"{run.request.scoring.name!r} has neither; if it is a mean over rows, use "
-            "row_losses=True in the objective instead."
+            f"{run.request.scoring.name!r} has neither; use row_losses=True in the objective "
+            "instead if it is a mean over rows."
         )
     return by_folds()
 

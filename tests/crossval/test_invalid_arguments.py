@@ -205,7 +205,8 @@ def test_data(estimator, rows, targets, match):
 def test_repeats_that_cannot_differ(options):
     match = (
         "n_repeats must be 1 if all repeats would be identical, got 2 with the same folds each "
-        "time, order='fixed', and .* has no random_state=None that affects the models; use order='random' or shuffle=True instead"
+        "time, order='fixed', and .* has no random_state=None that affects the models; use "
+        "order='random' or shuffle=True instead"
     )
     options["n_repeats"] = 2
     for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, random_state=0)):
@@ -739,7 +740,7 @@ def test_params_of_another_search_space(searched, params, match):
     [
         (
             {"beta": 1.0},
-            "study must have been run with this objective: its best trial .* for 'alpha', got only",
+            "study must have been run with this objective: its best trial .* for 'alpha', got",
         ),
         (
             {"alpha": 1.0, "beta": 1.0},

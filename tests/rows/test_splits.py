@@ -506,16 +506,14 @@ class Endless:
 
 def test_a_splitter_without_end(monkeypatch):
     monkeypatch.setattr("optuna_treecv.rows.cv.MOST_SPLITS", 200)
-    with pytest.raises(
-        ValueError, match="^cv must yield a finite number of splits, but Endless has"
-    ):
+    with pytest.raises(ValueError, match="^cv must yield a finite number of splits, but Endl"):
         tree_cross_validate(TrainedNB(), X, Y, cv=Endless())
 
 
 def test_splits_take_a_bounded_amount_of_memory(monkeypatch):
     monkeypatch.setattr("optuna_treecv.rows.cv.MOST_BYTES", 10_000)
     many = ShuffleSplit(100, random_state=0)
-    with pytest.raises(ValueError, match="^cv must yield a finite number of splits"):
+    with pytest.raises(ValueError, match="^cv must yield a finite number of"):
         tree_cross_validate(TrainedNB(), X, Y, cv=many)
 
 

@@ -638,14 +638,10 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', whose"):
         tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
     for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
-        with pytest.raises(
-            ValueError, match="^n_repeats must be 1 if all repeats would be identical, got 2"
-        ):
+        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
             tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
     for cv in ("loo", 60):  # whose folds are permuted only
-        with pytest.raises(
-            ValueError, match="^n_repeats must be 1 if all repeats would be identical"
-        ):
+        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
             tree_cross_validate(model, X_CLASSES[:60], Y_CLASSES[:60], cv=cv, n_repeats=2)
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
         result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
@@ -653,9 +649,7 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     # A seed changes no model of these.
     solvers = LogisticRegression(solver="saga"), LogisticRegression(), Ridge(), svm.SVC()
     for model, method in zip(solvers, ("newton", "fit", "exact", "fit"), strict=True):
-        with pytest.raises(
-            ValueError, match="^n_repeats must be 1 if all repeats would be identical"
-        ):
+        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
             tree_cross_validate(
                 make_pipeline(StandardScaler(), model),
                 *(X_CLASSES, Y_CLASSES),
