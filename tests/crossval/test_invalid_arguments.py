@@ -95,7 +95,10 @@ def broken(array, value):
         ({"cv": np.zeros(30, int)}, "cv must make at least 2 folds, got 1"),
         ({"cv": np.arange(30) - 2}, "must not hold fold ids below -1, .*only trained on, got -2"),
         ({"cv": np.linspace(0, 1, 30)}, "one integer fold id per row.*float64"),
-        ({"cv": [*np.arange(28), [1, 2], [3]]}, "cv must hold one integer fold id per row"),
+        (
+            {"cv": [*np.arange(28), [1, 2], [3]]},
+            "cv must be a sequence of one integer fold id per row",
+        ),
         (
             {"cv": TimeSeriesSplit(3, max_train_size=5), "method": "treecv"},
             f"{NO_TREE} TimeSeriesSplit drops row 0 in split 0, because max_train_size=5; "
@@ -179,7 +182,7 @@ def test_arguments_of_the_evaluation(options, match):
         (X, broken(y, np.nan), "Input y contains NaN"),
         (X, broken(y, np.inf), "Input y contains infinity"),
         (X, y[:-1], "inconsistent numbers of samples"),
-        (X[0], y[:3], "X must have shape .n_rows, n_features., got shape .3,"),
+        (X[0], y[:3], "X must have 2 dimensions, rows and features, got shape .3,"),
         (X[:1], y[:1], "X must have at least 2 rows to be cross-validated, got n_samples=1"),
         (X, np.c_[y, y], "y must have one column"),
     ],
@@ -742,10 +745,7 @@ def test_params_of_another_search_space(searched, params, match):
             {"beta": 1.0},
             "study must have been run with this objective: its best trial .* for 'alpha', got",
         ),
-        (
-            {"alpha": 1.0, "beta": 1.0},
-            "study must be .*: its best trial .* values for 'alpha' alone",
-        ),
+        ({"alpha": 1.0, "beta": 1.0}, "study must .*: its best trial .* values for 'alpha' alone"),
     ],
     ids=said,
 )

@@ -213,7 +213,7 @@ def test_a_new_process_reads_the_store(binary, store_url):
 def test_trials_of_other_workers_are_left_out(binary):
     objective, study = searched(binary, n_trials=10)
     other = pickle.loads(pickle.dumps(objective))
-    with pytest.raises(ValueError, match="but those of trial [0-9]+ are not, because another"):
+    with pytest.raises(ValueError, match="but those of trial [0-9]+ are unknown, because another"):
         select(study, other, rule="one_se")
     alone = select(study, other)
     assert alone.trial.number == study.best_trial.number and alone.interval is None
