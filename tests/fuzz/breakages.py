@@ -552,8 +552,8 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: training rows of a fold are taken for the first rows of all",
-        "return self._listed(model, size, distances[places], train[indices[places]])",
-        "return self._listed(model, size, distances[places], indices[places])",
+        "return self._packed(model, size, distances[places], train[indices[places]])",
+        "return self._packed(model, size, distances[places], indices[places])",
         "test_neighbors::test_all_settings_are_those_of_fits"
         " test_neighbors::test_no_row_reaches_the_model_that_tests_it",
     ),

@@ -1,1 +1,1 @@
-"""Nearest neighbours of all folds by one search."""
+"""The engine "neighbors": one neighbour search per fold for all candidates."""

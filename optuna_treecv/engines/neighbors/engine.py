@@ -1,8 +1,9 @@
 """The engine "neighbors": one search for the neighbours of all test rows serves many settings.
 
 One search per fold, for the largest ``n_neighbors``, serves smaller ones and both ``weights``. The
-first k of K neighbours are those of a search for k if the next one is farther away. Otherwise
-scikit-learn's choice among equal distances depends on k, so that the row is searched again.
+first k of K neighbours equal the result of a search for k if neighbour k + 1 is farther away.
+Otherwise scikit-learn's choice among equal distances depends on k, so that the row is searched
+again.
 """
 
 from collections.abc import Iterator
@@ -63,28 +64,31 @@ from optuna_treecv.types import Features
 from optuna_treecv.types import ParamValue
 from optuna_treecv.types import Targets
 
-#: Two arrays of shape (n_rows, n_neighbors). At k - 1, the first one has the number of the first k
-#: neighbours that are chosen among more rows at the same distance, 0 if all of these have the same
-#: target; and the second one, whether sums over the first k depend on the order among equal
-#: distances.
+#: Two arrays of shape (n_rows, n_neighbors); column k - 1 describes the first k neighbours.
+#: n_chosen: how many of them are tied with neighbour k + 1, so others could have been chosen; 0 if
+#: all tied rows have the same target. order_matters: whether their sum depends on the order of
+#: tied rows.
 Choices = tuple[Array, Array]
 
-# The bytes of the neighbours of all folds in memory and in the cache; and of fitted training rows.
+# The neighbour lists of all folds, and fitted models, are cached up to this number of bytes.
 _MOST_BYTES = 2**27
 
-# Trees skip nodes by rounded bounds, so that distances that differ by less than this share may be
-# treated as equal. Sums of votes that differ by less depend on their order.
-_NEAR = 1e-9
+# Tree searches prune by rounded bounds, so distances within this relative tolerance may be treated
+# as equal. Sums of votes within it depend on the order of summation.
+_RTOL = 1e-9
 
-# The relative rounding error of a difference of squares, and the multiple of it that a squared
-# distance needs for its inverse to be a weight.
-_EPS, _ROUNDED = 64 * np.finfo(np.float64).eps, 1e8
+# The relative rounding error of a squared distance.
+_SQUARES_RTOL = 64 * np.finfo(np.float64).eps
+
+# By how many times this error a squared distance must exceed 0 before 1/distance is a weight.
+_LEAST_ERRORS = 1e8
 
 # The columns before the distances in ``Lists``.
-_HEAD = 4
+_N_HEADER_COLUMNS = 4
 
-# The least number of neighbours to search for if a callable suggests it.
-_MOST_BEFORE = 31
+# A define-by-run callable does not reveal the range of n_neighbors. Its trials search for at least
+# this many, so that later trials find them cached.
+_LEAST_IF_DEFINE_BY_RUN = 31
 
 
 def plan_neighbors(request: Request) -> Plan | Declined:
@@ -105,7 +109,7 @@ def plan_neighbors(request: Request) -> Plan | Declined:
 def _divide(estimator: Estimator) -> Parts | str:
     """Return the parts of an estimator, or the reason why the engine does not take it.
 
-    Its transformers may be any, and are fitted per fold.
+    Any transformers are allowed; they are fitted per fold.
     """
     prefix, last = divided(estimator)
     if type(last) not in (KNeighborsClassifier, KNeighborsRegressor):
@@ -127,7 +131,7 @@ def _why_not(request: Request, parts: Parts) -> str:
 
 
 class NeighborsPlan(JointPlan):
-    """One search per fold; invalid parameters are errors of the fits."""
+    """One search per fold; scikit-learn's fit raises the errors of invalid parameters."""
 
     name = "neighbors"
     reason = "one search for neighbours serves all values of n_neighbors and weights"
@@ -172,7 +176,7 @@ class NeighborsPlan(JointPlan):
         return NeighborFolds(self, repeat, rows, candidates, method)
 
     def cost(self) -> str:
-        """Return a sentence: one search serves all settings."""
+        """Return the sentence on the cost for ``explain()``."""
         names = " and ".join(self.parts.parameters)
         return (
             f"One search per fold in {self.request.cross_validation.folds_in_words} serves all "
@@ -208,8 +212,10 @@ class Lists(NamedTuple):
     @classmethod
     def of(cls, memory: Array) -> "Lists":
         """Return the views of an array (n_rows, 4 + 2 (n_neighbors + 1))."""
-        half = (memory.shape[1] + _HEAD) // 2
-        share, product, distances, neighbors = np.split(memory[:, 2:], [1, 2, half - 2], axis=1)
+        distances_end = (memory.shape[1] + _N_HEADER_COLUMNS) // 2
+        share, product, distances, neighbors = np.split(
+            memory[:, 2:], [1, 2, distances_end - 2], axis=1
+        )
         return cls(memory[:, 0], memory[:, 1], share, product, distances, neighbors)
 
     def typed_distances(self) -> Array:
@@ -250,7 +256,8 @@ class NeighborFolds(Family):
     ) -> None:
         request, parts = plan.request, plan.parts
         self._cut, self._classes, self._seed = repeat.cut, rows.classes, plan.seed(repeat)
-        # Whether the training set of a single test row is all other rows, transformed once.
+        # Whether leave-one-out can transform all rows once, because all transformers are
+        # stateless.
         self._is_stateless = not any(map(why_not_rowwise, parts.steps))
         y: Targets = request.data.y
         # Class codes, or numbers of the given type, in the given order.
@@ -270,7 +277,7 @@ class NeighborFolds(Family):
         if not searched and memory is not None:
             # A callable suggests trials one by one: most need no more neighbours than these.
             sizes = [p.n_neighbors for p in points if isinstance(p.n_neighbors, int)]
-            ends = _MOST_BEFORE, *(2 ** size.bit_length() - 1 for size in sizes)
+            ends = _LEAST_IF_DEFINE_BY_RUN, *(2 ** size.bit_length() - 1 for size in sizes)
         self._most = max([0, *(int(end) for end in ends if isinstance(end, int))])
         # Whether other points may need the same neighbours.
         self._may_recur = memory is not None or len(points) > 1
@@ -282,7 +289,7 @@ class NeighborFolds(Family):
     def _bind(self, estimators: Sequence[Estimator]) -> None:
         self._points = [self._values(estimator) for estimator in estimators]
         numbers = [point["n_neighbors"] for point in self._points]
-        # scikit-learn raises an error for invalid numbers.
+        # Size 0 marks an invalid n_neighbors, for which the fit raises scikit-learn's error.
         sizes = [max(0, int(k)) if isinstance(k, Integral) else 0 for k in numbers]
         self._sizes = np.array(sizes)
         self._most = max(1, min(max(self._most, *sizes), self._cut.n_rows // 2 - 1))
@@ -294,7 +301,8 @@ class NeighborFolds(Family):
     def _fit(self, chunk: int | None, point: dict[str, ParamValue]) -> tuple[Estimator, Features]:
         """Return the last step with these parameters, fitted on a fold's training rows.
 
-        The preprocessed test rows follow, in the order of the splitter. Chunk None has all rows.
+        Also return the preprocessed test rows, in the order of the splitter. If chunk is None,
+        training and test rows are all rows.
         """
         if (values := repr(point)) not in self._at:
             parameters = {self._prefix + name: value for name, value in point.items()}
@@ -325,7 +333,7 @@ class NeighborFolds(Family):
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk with the neighbours among its training rows."""
-        bounds, width = chunks.bounds - chunks.bounds[0], _HEAD + 2 * (self._most + 1)
+        bounds, width = chunks.bounds - chunks.bounds[0], _N_HEADER_COLUMNS + 2 * (self._most + 1)
         groups, search = list(chunks.groups(most_rows, chunks.n_chunks)), self._search
         if self._is_stateless and chunks.are_single_rows:
             search = self._search_all
@@ -367,7 +375,7 @@ class NeighborFolds(Family):
         train, places = self._cut.split(chunk).train_rows(), along_tree(self._cut, chunk)
         size, (model, X) = self._n_searched(len(train)), self._model(chunk)
         distances, indices = nearest_in_any_order(model, X, size + 1)
-        return self._listed(model, size, distances[places], train[indices[places]])
+        return self._packed(model, size, distances[places], train[indices[places]])
 
     def _search_all(self, first: int, last: int) -> Array:
         """Return the neighbours of single rows among all others."""
@@ -379,21 +387,22 @@ class NeighborFolds(Family):
         is_other = indices != tested[:, None]
         is_other[is_other.all(axis=1), -1] = False  # many duplicates of this row
         shape = len(tested), size + 1
-        rows = self._listed(
+        rows = self._packed(
             model, size, distances[is_other].reshape(shape), indices[is_other].reshape(shape)
         )
-        # Products of many rows are rounded differently from those of the single row in a fit.
+        # A product with many rows rounds differently from that with the single test row of a
+        # refit.
         if distances.dtype == np.float32:
             Lists.of(rows).n_certain[:] = 0
         if not is_tree(model):
-            Lists.of(rows).product[:] = _EPS * max(1, row_norms(X, squared=True).max())
+            Lists.of(rows).product[:] = _SQUARES_RTOL * max(1, row_norms(X, squared=True).max())
         return rows
 
-    def _listed(self, model: Estimator, size: int, distances: Array, neighbors: Array) -> Array:
+    def _packed(self, model: Estimator, size: int, distances: Array, neighbors: Array) -> Array:
         """Return the neighbours of some rows, in the layout of ``Lists``."""
-        rows = np.zeros((len(distances), _HEAD + 2 * (self._most + 1)))
+        rows = np.zeros((len(distances), _N_HEADER_COLUMNS + 2 * (self._most + 1)))
         lists = Lists.of(rows)
-        lists.n_certain[:], lists.share[:] = size, _NEAR if is_tree(model) else 0
+        lists.n_certain[:], lists.share[:] = size, _RTOL if is_tree(model) else 0
         lists.are_single[:] = distances.dtype == np.float32
         lists.distances[:] = np.inf
         lists.distances[:, : size + 1], lists.neighbors[:, : size + 1] = distances, neighbors
@@ -426,31 +435,31 @@ class NeighborFolds(Family):
         Rounding errors may also be too large for the inverse of a distance.
         """
         are_weighted = np.array([point["weights"] == "distance" for point in self._points])
-        is_rounded = lists.distances[:, 0] ** 2 < _ROUNDED * lists.product.T
+        is_rounded = lists.distances[:, 0] ** 2 < _LEAST_ERRORS * lists.product.T
         sizes = self._sizes[:, None]
         return (sizes < 1) | (sizes > lists.n_certain) | (are_weighted[:, None] & is_rounded)
 
     def _choices(self, lists: Lists, values: Array) -> Choices:
-        """Return the numbers of neighbours for which the choice among equal distances matters."""
+        """Return for each k whether the choice and the order among equal distances matter."""
         n_chosen = np.zeros(lists.distances.shape, int)
-        is_ordered = np.zeros(n_chosen.shape, bool)
+        order_matters = np.zeros(n_chosen.shape, bool)
         ties = lists.ties()
         rows = np.flatnonzero(ties.any(axis=1))
         if not len(rows):
-            return n_chosen, is_ordered
+            return n_chosen, order_matters
         ties, values = ties[rows], values[rows].reshape(len(rows), values.shape[1], -1)
         is_mixed = np.zeros(values.shape[:2], bool)
         is_mixed[:, 1:] = ties & (values[:, 1:] != values[:, :-1]).any(axis=2)
         is_mixed[:, 1:] |= ties & ~np.isfinite(lists.distances[rows, 1:])
-        is_ordered[rows] = np.logical_or.accumulate(is_mixed, axis=1)
-        is_mixed[:, -1] |= ties[:, -1]  # equal distances may follow behind the list
-        is_first = np.insert(~ties, 0, True, axis=1)
-        of_runs = np.logical_or.reduceat(is_mixed.ravel(), np.flatnonzero(is_first))
-        is_split = ties & of_runs[np.cumsum(is_first) - 1].reshape(is_first.shape)[:, :-1]
-        places = np.arange(is_first.shape[1])
-        n_tied = 1 + places - np.maximum.accumulate(places * is_first, axis=1)
+        order_matters[rows] = np.logical_or.accumulate(is_mixed, axis=1)
+        is_mixed[:, -1] |= ties[:, -1]  # more equal distances may follow
+        starts_run = np.insert(~ties, 0, True, axis=1)
+        run_is_mixed = np.logical_or.reduceat(is_mixed.ravel(), np.flatnonzero(starts_run))
+        is_split = ties & run_is_mixed[np.cumsum(starts_run) - 1].reshape(starts_run.shape)[:, :-1]
+        places = np.arange(starts_run.shape[1])
+        n_tied = 1 + places - np.maximum.accumulate(places * starts_run, axis=1)
         n_chosen[rows, :-1] = n_tied[:, :-1] * is_split
-        return n_chosen, is_ordered
+        return n_chosen, order_matters
 
     def _votes(
         self, values: Array, distances: Array, numbers: Sequence[int], choices: Choices
@@ -493,14 +502,14 @@ class NeighborFolds(Family):
         self, values: Array, weights: Array | None, sizes: list[int], choices: Choices
     ) -> Iterator[tuple[Array, Array]]:
         """Yield mean targets, summed in scikit-learn's order, and doubts for each size."""
-        n_chosen, is_ordered = choices
+        n_chosen, order_matters = choices
         values = values.reshape(*values.shape[:2], -1)
         is_exact = weights is None and self._is_exact
         totals = np.cumsum(values, axis=1) if is_exact else values
         of_targets = np.ascontiguousarray(np.moveaxis(values, 2, 0))
         products = of_targets if weights is None else of_targets * weights
         for size in sizes:
-            doubts = (n_chosen[:, size - 1] > 0) | is_ordered[:, size - 1]
+            doubts = (n_chosen[:, size - 1] > 0) | order_matters[:, size - 1]
             if weights is not None:
                 with np.errstate(invalid="ignore"):
                     sums = products[:, :, :size].sum(axis=2)
@@ -536,18 +545,18 @@ class NeighborFolds(Family):
                 # can only move votes from this class to another one.
                 outputs[:, columns.start] = votes.argmax(axis=0)
                 rows = np.flatnonzero(chosen) if weights is None else slice(None)
-                vote = 1.0 if weights is None else weights[:, size - 1] * (1 + _NEAR * size)
-                least = votes[:, rows].max(axis=0) * (1 - _NEAR) - (2 * chosen * vote)[rows]
-                doubts[rows] |= np.count_nonzero(votes[:, rows] >= least, axis=0) != 1
+                vote = 1.0 if weights is None else weights[:, size - 1] * (1 + _RTOL * size)
+                threshold = votes[:, rows].max(axis=0) * (1 - _RTOL) - (2 * chosen * vote)[rows]
+                doubts[rows] |= np.count_nonzero(votes[:, rows] >= threshold, axis=0) != 1
             yield outputs, doubts
 
     def _recompute(self, chunk: int, lists: Lists, outputs: Array, doubts: Array) -> None:
         """Recompute the doubtful predictions of a chunk by the estimator itself."""
         places = along_tree(self._cut, chunk)
-        are_new = (self._sizes > lists.n_certain[0]) | (self._sizes < 1)
-        for number in np.flatnonzero(are_new).tolist():
+        needs_own_fit = (self._sizes > lists.n_certain[0]) | (self._sizes < 1)
+        for number in np.flatnonzero(needs_own_fit).tolist():
             outputs[number] = self._predict(*self._fit(chunk, self._points[number]))[places]
-        pending = np.flatnonzero(doubts.any(axis=1) & ~are_new)
+        pending = np.flatnonzero(doubts.any(axis=1) & ~needs_own_fit)
         if not len(pending):
             return
         model, X = self._model(chunk)
@@ -573,12 +582,12 @@ class NeighborFolds(Family):
                 distances, indices = nearest_by_model(model, X, size)
             rows = order[at]
             if in_tree or _openmp_effective_n_threads() == 1:  # else predictions differ
-                none, values = np.zeros(distances.shape, int), self._y[train[indices]]
-                votes, are_close = self._votes(
-                    values, distances, numbers.tolist(), (none, none > 0)
+                no_ties, values = np.zeros(distances.shape, int), self._y[train[indices]]
+                votes, still_doubtful = self._votes(
+                    values, distances, numbers.tolist(), (no_ties, no_ties > 0)
                 )
                 outputs[np.ix_(numbers, rows)] = votes
-                numbers = numbers[are_close.any(axis=1)]
+                numbers = numbers[still_doubtful.any(axis=1)]
             for number in numbers.tolist():
                 model.set_params(**self._points[number])
                 outputs[number, rows] = self._predict(model, take_rows(X, at))

@@ -29,7 +29,7 @@ TILE = 8
 
 
 def nearest_in_any_order(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``nearest_by_model`` with any choice and order among equal distances."""
+    """Like ``nearest_by_model``, with an unspecified choice and order among equal distances."""
     rows, metric = model._fit_X, model.effective_metric_
     is_usual = not is_tree(model) and metric == "euclidean" and size <= _FEW_NEIGHBORS
     are_dense = isinstance(X, np.ndarray) and X.dtype == np.float64 and np.isfinite(X).all()
@@ -42,7 +42,7 @@ def nearest_in_any_order(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.
 
 
 def nearest_by_model(model: Any, X: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distances and the numbers of the nearest training rows."""
+    """Return the distances and the indices of the nearest training rows."""
     with foreign_code():
         return model.kneighbors(X, size)
 
@@ -53,7 +53,7 @@ def is_tree(model: Any) -> bool:
 
 
 def part_search(model: Any, X: Any) -> Search | None:
-    """Return a search for some test rows with the choices of one for all of them, or None.
+    """Return a search for a subset of the test rows that breaks ties as for all of X, or None.
 
     The order among equal distances depends on how scikit-learn shares out work, and that on the
     number of test rows.

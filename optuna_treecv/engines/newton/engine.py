@@ -1,7 +1,7 @@
 """The engine "newton": generalised linear models of all folds, solved jointly.
 
-Models are solved to convergence, so that ``solver``, ``max_iter`` and ``tol`` have no effect.
-Mean test losses of folds are within 1e-6 of their limits.
+Models are solved to convergence, so that ``solver``, ``max_iter`` and ``tol`` have no effect. The
+mean test loss of each fold is within 1e-6 of that of the exact minimiser.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
 
-# Each fold and candidate has an inverse Hessian, except in leave-one-out.
+# The most folds: each fold and candidate keeps an inverse Hessian, except in leave-one-out.
 _MOST_FOLDS = 1000
 
 # With more columns, refits per fold take less time than Hessians.
@@ -79,10 +79,12 @@ _MOST_COLUMNS = 1500
 # per fold take less time.
 _MOST_COEFFICIENTS = 400
 
-# Models of more coefficients need these numbers of rows per coefficient to take less time than
-# refits per fold: for a single candidate, and for several ones of models with one output.
-_FEW_COEFFICIENTS, _ROWS_EACH, _ROWS_EACH_IF_SEARCHED = 128, 30, 5
-_MOST_LEFT_OUT = 200
+# With more coefficients, Hessians take less time than refits per fold only with this number of
+# training rows per coefficient: for a single candidate, and in a search over one output.
+_FEW_COEFFICIENTS, _ROWS_PER_COEFFICIENT, _ROWS_PER_COEFFICIENT_IF_SEARCHED = 128, 30, 5
+
+# With more coefficients, leave-one-out is not computed from the model of all rows.
+_MOST_COEFFICIENTS_LEAVE_ONE_OUT = 200
 
 # With fewer training rows, refits per fold of several binary models take less time.
 _FEW_ROWS = 2000
@@ -100,7 +102,7 @@ class GLMFolds(Family):
     #: Whether the objective is the mean of losses plus the penalty, instead of the sum.
     has_mean_loss = False
 
-    #: The loss as a share of the estimator's.
+    #: Our loss divided by the estimator's loss.
     loss_share = 1.0
 
     def _bind(self, estimators: Sequence[Estimator]) -> None:
@@ -151,7 +153,7 @@ class GLMFolds(Family):
 
     @classmethod
     def may_be_wide(cls, estimator: Estimator, facts: Facts) -> bool:
-        """Return whether X may have more columns than fit into a Hessian."""
+        """Return whether X may have too many columns for one Hessian per fold."""
         return False
 
     @classmethod
@@ -165,8 +167,8 @@ class GLMFolds(Family):
             facts.has_weights or cls.intercept_scaling(estimator) != np.inf
         ):
             return "a StandardScaler precedes a model with weights or solver='liblinear'"
-        if facts.n_features * facts.n_models > _MOST_LEFT_OUT:
-            return f"a model has more than {_MOST_LEFT_OUT} coefficients"
+        if facts.n_features * facts.n_models > _MOST_COEFFICIENTS_LEAVE_ONE_OUT:
+            return f"a model has more than {_MOST_COEFFICIENTS_LEAVE_ONE_OUT} coefficients"
         return ""
 
     def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
@@ -290,7 +292,10 @@ class GLMFolds(Family):
         return models, objectives[0]
 
     def models_of(self, chunks: Chunks, keep: Keep) -> list[Array]:
-        """Return the models of each chunk, (n_points, n_outputs, width), of unscaled columns."""
+        """Return the coefficients of each chunk's models for unscaled columns.
+
+        Each array has the shape (n_points, n_outputs, width).
+        """
         models, objective = self.solved(chunks, keep)
         d = self._rows.n_features
         models[..., :d] /= objective.scale
@@ -301,7 +306,7 @@ class GLMFolds(Family):
     def tested(
         self, chunks: Chunks, first: int, last: int, models: Iterable[Array]
     ) -> TestedChunks:
-        """Return the predictions of the chunks first to last - 1 by models of ``models_of``."""
+        """Predict the rows of chunks first to last - 1 with coefficients of ``models_of``."""
         d, parts = self._rows.n_features, []
         for chunk, of_chunk in enumerate(models, first):
             for block in blocks(chunks.test_rows(chunk, chunk + 1)):
@@ -354,7 +359,7 @@ class GLMFolds(Family):
         return intercepts, numbers, squares
 
     def _share_intercepts(self, models: Array, columns: Spread, objective: Objective) -> None:
-        """Move the shares of constant columns from penalised intercepts to their coefficients."""
+        """Split penalised intercepts between intercept and constant columns, as in liblinear."""
         intercepts, numbers, squares = (x[:-1] for x in self._intercepts(columns, objective))
         shares = numbers * objective.scale / squares[:, None]
         at = (columns.low[:-1] - objective.centre) / objective.scale
@@ -363,7 +368,7 @@ class GLMFolds(Family):
         models[..., -1:] -= totals * np.sum(shares * at, axis=1)[:, None, None]
 
     def _objectives(self, chunks: Chunks, sets: Sets, columns: Spread) -> list[Objective]:
-        """Return the objectives of the models: one of all outputs, or one of each class."""
+        """Return the objectives of the models: one for all outputs, or one per class."""
         has_intercept, classes = self._estimators[0].fit_intercept, self._rows.classes
         of_classes = None if classes is None else self._class_weights(chunks, classes)
         codes: list[int | None] = [None]
@@ -420,7 +425,7 @@ class LogisticFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
-        """Also return the reasons of classifiers."""
+        """Add the reasons that are specific to LogisticRegression."""
         if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
             return "its penalty is not l2"
         if estimator.solver == "liblinear":
@@ -436,7 +441,7 @@ class LogisticFolds(GLMFolds):
 
     @classmethod
     def may_be_wide(cls, estimator: LogisticRegression, facts: Facts) -> bool:
-        """Return whether rows are sparse, unscaled and wide, without a penalised intercept."""
+        """Return whether ``wide.py`` can take sparse, unscaled rows with many columns."""
         is_plain = facts.is_sparse and not facts.has_scaler
         is_plain &= cls.intercept_scaling(estimator) == np.inf
         is_plain &= facts.n_features > _MOST_COLUMNS
@@ -476,7 +481,7 @@ class TweedieFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Also return the reasons of powers and links."""
+        """Add the reasons that are specific to power and link."""
         if facts.n_outputs > 1:
             return "there are several targets"
         if type(estimator) is TweedieRegressor:
@@ -507,14 +512,14 @@ class LinearSVMFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Also return the reasons of both estimators."""
+        """Add the reasons that are specific to LinearSVC and LinearSVR."""
         if not str(estimator.loss).startswith("squared"):
             return f"loss={estimator.loss!r} is not differentiable"
         if type(estimator) is LinearSVR:
             if facts.n_outputs > 1:
                 return "there are several targets"
             if not (isinstance(estimator.epsilon, Real) and float(estimator.epsilon) >= 0):
-                return "epsilon is below 0"
+                return "epsilon is not a number of at least 0"
         else:
             if estimator.penalty != "l2" or estimator.multi_class != "ovr":
                 return "its penalty is not l2, or its multi_class is not 'ovr'"
@@ -547,9 +552,9 @@ def _why_wide(facts: Facts) -> str:
 
 def _why_few_rows(facts: Facts) -> str:
     """Return the reason why refits take less time than Newton's method; "" if they do not."""
-    n_coefficients, n_each = facts.n_features * facts.n_models, _ROWS_EACH
+    n_coefficients, n_each = facts.n_features * facts.n_models, _ROWS_PER_COEFFICIENT
     if facts.is_searched:
-        n_each = _ROWS_EACH_IF_SEARCHED if facts.n_models == 1 else 0
+        n_each = _ROWS_PER_COEFFICIENT_IF_SEARCHED if facts.n_models == 1 else 0
     is_few = facts.is_requested or n_coefficients <= _FEW_COEFFICIENTS
     if is_few or facts.n_trained >= n_each * n_coefficients:
         return ""
@@ -557,7 +562,7 @@ def _why_few_rows(facts: Facts) -> str:
 
 
 def _power(estimator: Estimator) -> float:
-    """Return the power of the variance of a distribution as a function of its mean."""
+    """Return the Tweedie power p: the variance is proportional to mean**p."""
     powers = {PoissonRegressor: 1.0, GammaRegressor: 2.0}
     return powers[type(estimator)] if type(estimator) in powers else float(estimator.power)
 
@@ -612,7 +617,7 @@ class NewtonPlan(SumsPlan):
         return ""
 
     def cost(self) -> str:
-        """Return a sentence: one solution starts all folds."""
+        """Return the sentence on the cost for ``explain()``."""
         folds = self.request.cross_validation.folds_in_words
         parameters = " and ".join(self.parts.parameters)
         return (
