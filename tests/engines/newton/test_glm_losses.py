@@ -301,7 +301,7 @@ def test_a_scaler_does_not_weigh_rows(model: Any) -> None:
 def test_a_class_without_weight_is_left_to_fits() -> None:
     X, y = columns(), classes(2)
     weights = np.where((y == 1) & (np.arange(N_ROWS) >= 50), 0.0, 1.0)
-    with pytest.raises(ValueError, match="must give each class a positive weight"):
+    with pytest.raises(ValueError, match="must give each class a positive total weight"):
         tree_cross_validate(LinearSVC(), X, y, cv=KFold(4), sample_weight=weights, method="newton")
 
 
