@@ -24,6 +24,12 @@ SHAPE = (10_000, 64)
 LOOKS = [lambda rows: rows[5:7], memoryview, lambda rows: rows.ravel().view("u1")]
 
 
+@pytest.fixture(autouse=True)
+def _no_garbage_of_other_tests() -> None:
+    gc.collect()
+    memory._kept.clear()
+
+
 @pytest.mark.parametrize("look", LOOKS)
 def test_memory_is_used_again_when_nobody_looks_at_it(look):
     rows = empty_rows(SHAPE, np.float64)
