@@ -576,7 +576,7 @@ def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
     two = optuna.create_study(directions=["minimize", "minimize"])
     two.add_trial(optuna.trial.create_trial(values=[0.1, 0.2]))
     assert spoken(report.plot_choice(two, filled.store))[0].startswith("None of the 1 finished")
-    with pytest.raises(ValueError, match="^store must be the store or the objective"):
+    with pytest.raises(ValueError, match="^store must be the store that has"):
         report.plot_choice(filled.study, None)
 
 

@@ -213,7 +213,7 @@ def test_a_score_that_all_rows_do_not_define_is_refused():
 @pytest.mark.parametrize(
     ("scoring", "says"),
     [
-        (lambda estimator, X, y: 1.0, "scoring must be a loss or a scorer of make_scorer"),
+        (lambda estimator, X, y: 1.0, "scoring must be a loss or a scorer made by"),
         ("roc_auk", "did you mean 'roc_auc'"),
         (None, "scoring must be None, a loss name"),
         (["error"], "scoring must be None, a loss name"),

@@ -406,7 +406,7 @@ def test_several_columns_of_classes(estimator):
         TreeCVSearchCV(estimator, param_grid={name: [1]}, scoring="error").fit(X, y)
     with pytest.raises(ValueError, match="^y must have one column if it contains classes"):
         TreeCVSearchCV(LogisticRegression(), param_grid={"C": [1]}).fit(X, y)
-    with pytest.raises(ValueError, match="^X must have 2 dim.* several columns of classes"):
+    with pytest.raises(ValueError, match="^X must have shape .* several columns of classes"):
         TreeCVSearchCV(estimator, param_grid={name: [1]}, method="standard").fit(X, y)
 
 

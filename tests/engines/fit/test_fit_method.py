@@ -729,7 +729,7 @@ SINGLE = [(np.arange(20), np.arange(20, 40)), (np.arange(20, 40), np.arange(20))
             DummyClassifier(),
             np.arange(40) % 2,
             {"cv": (np.arange(30), np.arange(30, 40))},
-            r"^cv must hold .* or pairs such as \[\(train, test\)\], got entries of different len",
+            r"^cv must be .* or of pairs such as \[\(train, test\)\], got entries of different",
         ),
     ],
 )
