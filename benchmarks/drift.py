@@ -9,7 +9,7 @@ PYTHON belongs to an environment with a build of the commit; notes compare with 
 
 Three processes take turns: two of this version, whose difference is noise, and one of that build.
 The table has the medians of seven rounds, and their ratios. With words, only work whose name has
-one of them is done. It takes about three minutes and 1.5 GB.
+one of them is done. It takes about six minutes and 1.5 GB.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def study(rows: Any, n_values: int = 32) -> float:
     """Return the CPU seconds of a study over a grid."""
     grid = {"alpha": ALPHAS[:n_values]}
     objective = treecv_objective(PegasosClassifier(), *rows, param_grid=grid, cv=10)
-    one = optuna.create_study(sampler=optuna.samplers.GridSampler(grid, seed=0))
+    trials = optuna.create_study(sampler=optuna.samplers.GridSampler(grid, seed=0))
     began = process_time()
-    one.optimize(objective, n_trials=n_values)
+    trials.optimize(objective, n_trials=n_values)
     return process_time() - began
 
 
@@ -78,17 +78,17 @@ def values_of(estimator: Any, rows: Any, name: str, values: Iterable[Any]) -> fl
     """Return the CPU seconds of a study over all values of a parameter."""
     grid = {name: list(values)}
     objective = treecv_objective(estimator, *rows, param_grid=grid, cv=10)
-    one = optuna.create_study(direction=objective.direction)
+    trials = optuna.create_study(direction=objective.direction)
     for value in grid[name]:
-        one.enqueue_trial({name: value})
+        trials.enqueue_trial({name: value})
     began = process_time()
-    one.optimize(objective, n_trials=len(grid[name]))
+    trials.optimize(objective, n_trials=len(grid[name]))
     return process_time() - began
 
 
 def engines() -> dict[str, Callable[[], float]]:
     """Return a study for each engine but that of walks, by its name."""
-    pol, magic, letter = (each()[:2] for each in (datasets.pol, datasets.magic, datasets.letter))
+    pol, magic, letter = (load()[:2] for load in (datasets.pol, datasets.magic, datasets.letter))
     some, letters = ((rows[0][::8], rows[1][::8]) for rows in (magic, letter))
     scaled = make_pipeline(StandardScaler(), Ridge())
     boosting = GradientBoostingClassifier(subsample=0.5, random_state=0)

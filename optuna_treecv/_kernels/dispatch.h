@@ -31,7 +31,7 @@
 /* Code that a loop seldom runs is marked `seldom` and stays a function: the loop is faster, and compiles sooner. */
 #if defined(__GNUC__)
 #define INLINED inline __attribute__((always_inline))
-// What several files use, Cython declares inline, which contradicts it.
+// Functions in .pxd files must be declared inline, which GCC reports as contradicting noinline.
 #pragma GCC diagnostic ignored "-Wattributes"
 #define SELDOM __attribute__((noinline))
 #define PREFETCH(address) __builtin_prefetch(address)

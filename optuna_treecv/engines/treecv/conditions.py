@@ -120,9 +120,9 @@ def why_not_in_time(request: Request) -> str:
             "it in the order of time"
         )
     if isinstance(estimator, Pipeline):
-        for _, step in leaves_of("", Pipeline(estimator.steps[:-1])):
+        if first := next(leaves_of("", Pipeline(estimator.steps[:-1])), None):
             return (
-                f"a chain fits {name_of(step)} only to the rows so far, but fit fits it to "
+                f"a chain fits {name_of(first[1])} only to the rows so far, but fit fits it to "
                 "all training rows first"
             )
     return ""
