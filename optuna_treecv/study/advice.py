@@ -91,7 +91,7 @@ class Advice:
         elif self.reliability > _SURE and self.n_folds > 5:
             advice = "Noise hardly matters: 5 folds would do, for more trials in the same time."
         else:
-            advice = "More trials gain more than more repeats."
+            advice = "Further trials will improve the result more than further repeats."
         return f"{finding} {advice}"
 
 
