@@ -246,11 +246,9 @@ def rows_of_table(estimators):
 
 
 def test_the_table_of_what_auto_does():
-    """The documentation has what explain says; what would be a difference is printed as it is."""
-    lines = []
-    for named, method, why in rows_of_table(ESTIMATORS):
-        lines += [f"   * - ``{named}``", f"     - ``{method}``", f"     - {why}"]
-    assert "\n".join(lines) in PAGE.read_text(), "\n".join(lines)
+    """The documentation lists the methods that explain() names, with reasons in its own words."""
+    shown = re.findall(r"   \* - ``(.*)``\n     - ``(\w+)``\n     - \S", PAGE.read_text())
+    assert shown == [(named, method) for named, method, _ in rows_of_table(ESTIMATORS)]
 
 
 @pytest.mark.parametrize(("estimator", "method", "why"), OTHERS)
