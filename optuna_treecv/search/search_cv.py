@@ -55,7 +55,7 @@ from optuna_treecv.search.trials import run_trials
 from optuna_treecv.search.trials import study_for
 from optuna_treecv.search.trials import Trials
 from optuna_treecv.study.choice import Simpler
-from optuna_treecv.study.ensemble import MOST_MEMBERS
+from optuna_treecv.study.ensemble import MAX_MEMBERS
 from optuna_treecv.study.evaluator import checked_arguments
 from optuna_treecv.study.evaluator import Evaluator
 from optuna_treecv.study.honest import correction_of
@@ -402,7 +402,7 @@ class TreeCVSearchCV(BaseSearchCV):
         if self.error_score != "raise" and not is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
         if self.ensemble is not None:
-            check_integer("ensemble", self.ensemble, MOST_MEMBERS)
+            check_integer("ensemble", self.ensemble, MAX_MEMBERS)
             if self.refit is False or callable(self.refit) or self.refit == "one_se":
                 raise ValueError(
                     "ensemble must be None unless refit is True or the name of a score, because "

@@ -1,4 +1,4 @@
-"""Advice on the next step of a search: wider ranges, more trials, or more repeats of each."""
+"""Advice on how to continue a search: wider ranges, more trials, or more repeats per trial."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -21,51 +21,62 @@ from optuna_treecv.study.space import Lists
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-# The numbers of repeats that are compared, and the fewest trials that support advice.
-_REPEATS = (1, 2, 3, 5, 10)
-_FEWEST_TRIALS = 8
+# The values of ``n_repeats`` that are compared.
+_N_REPEATS = (1, 2, 3, 5, 10)
 
-# The most trials whose fold scores are read, the best ones, and the most scores beyond the fewest
-# trials, because a trial of leave-one-out has many.
-_MOST_TRIALS, _MOST_SCORES = 500, 2**20
+# Advice needs at least this number of trials.
+_MIN_TRIALS = 8
 
-# At this reliability, half of more than five folds would do.
-_SURE = 0.95
+# Fold scores are read for at most this number of trials, the best ones.
+_MAX_TRIALS = 500
 
-# The share of a range's width, on its scale, that counts as its edge.
-_EDGE = 0.02
+# At most this number of fold scores is read, unless ``_MIN_TRIALS`` trials have more:
+# leave-one-out has a fold for each row.
+_MAX_SCORES = 2**20
 
-# The share of the width that is far from an edge, and the share of the standard deviation of fold
-# scores by which the values of equally good trials may differ.
-_AWAY, _AS_GOOD = 0.25, 0.05
+# Above this reliability, 5 folds suffice.
+_HIGH_RELIABILITY = 0.95
 
-# Few integer parameters can be smaller: a depth of 1, two clusters.
-_LEAST_INT = 2
+# A value counts as at the edge of its range if it is within this share of the width, measured on
+# the scale of the range (linear or logarithmic).
+_EDGE_SHARE = 0.02
+
+# A value counts as far from the edge if it is at least this share of the width away.
+_FAR_SHARE = 0.25
+
+# Two trials count as equally good if their values differ by at most this share of the standard
+# deviation of the fold scores.
+_EQUAL_SHARE = 0.05
+
+# An integer range that starts at 1 or 2 has no lower edge, because smaller values rarely make
+# sense: trees have a depth of at least 1, and clusterings at least two clusters.
+_MAX_NATURAL_LOW = 2
 
 
 @dataclass(frozen=True)
 class Advice:
-    r"""The noise of a study's scores, and whether more trials or more repeats would help.
+    r"""Advice on whether more trials or more repeats would improve a study.
 
-    The score of trial t on fold j is modelled as :math:`y_{tj} = f_t + d_j + e_{tj}`: folds are
-    harder or easier for all trials alike, and the residual is noise.
+    The score of trial t on fold j is modelled as :math:`y_{tj} = f_t + d_j + e_{tj}`, with the
+    true mean :math:`f_t` of the trial, the difficulty :math:`d_j` of the fold, which is the same
+    for all trials, and the noise :math:`e_{tj}`.
 
     Attributes
     ----------
     spread : float
-        The standard deviation :math:`\tau` of the trials' true means :math:`f_t`.
+        The standard deviation :math:`\tau` of :math:`f_t` over the trials.
     noise : float
-        The standard deviation of the noise in the mean of a trial: :math:`\sigma_e / \sqrt{J}` for
-        J folds, with the standard deviation :math:`\sigma_e` of :math:`e_{tj}`.
+        The standard deviation of the noise in a trial's mean score: :math:`\sigma_e / \sqrt{J}`
+        for J folds, with the standard deviation :math:`\sigma_e` of :math:`e_{tj}`.
     reliability : float
-        :math:`\tau^2 / (\tau^2 + \sigma_e^2 / J)`: the share of the variance of the means that is
-        not noise.
+        :math:`\tau^2 / (\tau^2 + \sigma_e^2 / J)`: the share of the variance of the trials' mean
+        scores that is not noise.
     n_repeats : int
-        The number of repeats, 1 to 10, with which the chosen trial is expected to be best, for the
-        time that the study has taken. It is an upper limit of useful repeats, because they are
-        assumed to be independent although they have the same rows.
+        The number of repeats (1, 2, 3, 5 or 10) for which a study of the same duration is expected
+        to find the best trial. More repeats leave time for fewer trials. The number is an upper
+        limit, because repeats are treated as independent although they use the same rows.
     n_trials, n_folds : int
-        The numbers of trials and folds from which this was computed.
+        The numbers of trials and of folds whose scores were used.
     """
 
     spread: float
@@ -76,20 +87,25 @@ class Advice:
     n_folds: int
 
     def __str__(self) -> str:
-        """Return the advice in words."""
+        """Return the advice as two sentences."""
         finding = (
-            f"The means of {self.n_trials} trials differ by {self.spread:.3g}, and their noise is "
-            f"{self.noise:.3g} (standard deviations)."
+            f"The true means of {self.n_trials} trials have a standard deviation of "
+            f"{self.spread:.3g}, and the noise in each mean has one of {self.noise:.3g}."
         )
         if self.reliability == 0:
-            advice = "No difference can be told from noise; use more rows instead."
+            advice = (
+                "The differences between trials cannot be distinguished from noise; use more rows "
+                "instead."
+            )
         elif self.n_repeats > 1:
             advice = (
-                f"More trials would mostly choose among noise: n_repeats={self.n_repeats}, or "
-                "more rows, would tell them apart."
+                "The best of more trials would be chosen mainly by noise; "
+                f"n_repeats={self.n_repeats} or more rows would distinguish the trials."
             )
-        elif self.reliability > _SURE and self.n_folds > 5:
-            advice = "Noise hardly matters: 5 folds would do, for more trials in the same time."
+        elif self.reliability > _HIGH_RELIABILITY and self.n_folds > 5:
+            advice = (
+                "Noise hardly matters, so use 5 folds and evaluate more trials in the same time."
+            )
         else:
             advice = "Further trials will improve the result more than further repeats."
         return f"{finding} {advice}"
@@ -101,15 +117,15 @@ def advice_of(contest: Contest) -> Advice:
     Raises
     ------
     ValueError
-        If the scores of too few trials or folds are known.
+        If fewer than 8 trials have known fold scores, or there is only one fold.
     """
-    most = max(_FEWEST_TRIALS, _MOST_SCORES // contest.n_folds)
-    trials = contest.trials[: min(_MOST_TRIALS, most)]
+    max_trials = max(_MIN_TRIALS, _MAX_SCORES // contest.n_folds)
+    trials = contest.trials[: min(_MAX_TRIALS, max_trials)]
     folds = contest.folds_of(trials)
     scores = np.array([folds[trial.number] for trial in trials if trial.number in folds], float)
-    if len(scores) < _FEWEST_TRIALS or scores.shape[1] < 2:
+    if len(scores) < _MIN_TRIALS or scores.shape[1] < 2:
         raise ValueError(
-            f"study must have at least {_FEWEST_TRIALS} complete trials with known scores of "
+            f"study must have at least {_MIN_TRIALS} complete trials with known scores of "
             f"several folds, got {len(scores)}."
         )
     n_trials, n_folds = scores.shape
@@ -118,29 +134,30 @@ def advice_of(contest: Contest) -> Advice:
     noise = float(np.square(residuals).sum()) / ((n_trials - 1) * (n_folds - 1)) / n_folds
     spread = max(0.0, float(np.var(means, ddof=1)) - noise)
 
-    def gain(n_repeats: int) -> float:
-        """Return the expected lead of the best trial's true mean over the average of trials."""
+    def expected_lead(n_repeats: int) -> float:
+        """Return how far the chosen trial's true mean is expected to exceed the average."""
         n = max(1, round(len(contest.trials) / n_repeats))
         largest = stats.norm.ppf((n - 0.375) / (n + 0.25))  # Blom (1958)
         total = spread + noise / n_repeats
         return float(largest) * spread / sqrt(total) if total > 0 else 0.0
 
-    best = max(_REPEATS, key=lambda n: (round(gain(n), 12), -n))
+    best = max(_N_REPEATS, key=lambda n: (round(expected_lead(n), 12), -n))
     total = spread + noise
     reliability = spread / total if total > 0 else 0.0
     return Advice(sqrt(spread), sqrt(noise), reliability, best, n_trials, n_folds)
 
 
-# Values at the edge of the search space, beyond which better ones may lie.
+# Parameter values at the edge of their ranges: better values may lie beyond it.
 
 
-def _scale_of(
+def _scale_for(
     distribution: Opaque, listed: Collection[ParamValue] | None
 ) -> tuple[Callable[[float], float], float, float, bool] | None:
-    """Return the function that maps a range to 0 to 1, both ends, and whether it is linear.
+    """Return a function that maps a range to [0, 1], both ends, and whether it is linear.
 
-    In a list, 0 and 1 are the first and the last number. None without numbers, or if there are at
-    most two, so that all of them are ends.
+    For a list, the function returns 0 for the smallest number, 1 for the largest one, and 0.5 for
+    all others. Return None if the values are not numbers, or if there are fewer than three,
+    because each of them would be an end.
     """
     values = listed or getattr(distribution, "choices", None)
     if values is not None:
@@ -163,56 +180,60 @@ def edges_of(
 ) -> dict[str, str]:
     """Return a description of each parameter whose value is at the edge of its range.
 
-    In a range, the edges are the 2 % of its width, on its scale, at either end; in a list of three
-    or more numbers, the first and the last. An end is no edge if few values lie beyond it: 0, up
-    to 2 for integers, and 1 for shares. Nor is it an edge if the score hardly depends on the
-    number: if a trial with a number at least a quarter of the range away is as good, to a
-    twentieth of the standard deviation of the fold scores.
+    A value is at the edge of a range if it is within 2 % of the width from either end, on the
+    scale of the range. In a list of three or more numbers, the edges are the smallest and the
+    largest. Ends beyond which there are hardly any useful values are ignored: 0 as the lower end,
+    1 and 2 as the lower end of integers, and 1 as the upper end of shares. A value is also ignored
+    if the score hardly depends on the parameter, that is, if another trial is equally good with a
+    value that is at least a quarter of the range away. Equally good means that the trials' values
+    differ by at most a twentieth of the standard deviation of the fold scores.
 
     Parameters
     ----------
     trial : FrozenTrial
     lists : dict of str to collection
-        All values of the parameters that were searched in lists, as far as they are known. A grid
-        sampler writes those of its grid to the trial.
+        The lists of values that were searched, by parameter, if they are known. The values of a
+        grid need not be given, because grid samplers write them to the trial.
     others : sequence of FrozenTrial
         The trials from which the trial was chosen.
     """
-    of_sampler: dict[str, Collection[ParamValue]] = {
-        # Each part is a value, or a list of the values in one of several grids.
-        name: [value for part in parts for value in (part if isinstance(part, list) else [part])]
-        for name, parts in trial.system_attrs.get("search_space", {}).items()
+    lists_of_sampler: dict[str, Collection[ParamValue]] = {
+        # An entry is a value, or the list of values in one of several grids.
+        name: [x for entry in entries for x in (entry if isinstance(entry, list) else [entry])]
+        for name, entries in trial.system_attrs.get("search_space", {}).items()
     }
-    lists = {**of_sampler, **lists}
-    near = facts_of_trial(trial.user_attrs).get("std_test_score", 0.0) * _AS_GOOD
-    as_good = [other for other in others if abs(other.values[0] - trial.values[0]) <= near]
+    lists = {**lists_of_sampler, **lists}
+    tolerance = facts_of_trial(trial.user_attrs).get("std_test_score", 0.0) * _EQUAL_SHARE
+    equally_good = [
+        other for other in others if abs(other.values[0] - trial.values[0]) <= tolerance
+    ]
     edges = {}
     for name, value in trial.params.items():
-        scale = _scale_of(trial.distributions[name], lists.get(name))
-        if scale is None:
+        scaled_range = _scale_for(trial.distributions[name], lists.get(name))
+        if scaled_range is None:
             continue
-        place_of, low, high, is_linear = scale
-        place = place_of(value)
+        scale, low, high, is_linear = scaled_range
+        position = scale(value)
         are_ints = isinstance(low, int) and isinstance(high, int)
-        if place <= _EDGE and low != 0 and not (are_ints and 0 < low <= _LEAST_INT):
+        if position <= _EDGE_SHARE and low != 0 and not (are_ints and 0 < low <= _MAX_NATURAL_LOW):
             end = "lower"
-        elif place >= 1 - _EDGE and not (is_linear and low >= 0 and high == 1):
+        elif position >= 1 - _EDGE_SHARE and not (is_linear and low >= 0 and high == 1):
             end = "upper"
         else:
             continue
-        numbers = [other.params[name] for other in as_good if name in other.params]
-        if any(abs(place_of(number) - place) >= _AWAY for number in numbers):
+        numbers = [other.params[name] for other in equally_good if name in other.params]
+        if any(abs(scale(number) - position) >= _FAR_SHARE for number in numbers):
             continue
-        shown = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (value, low, high)]
-        edges[name] = f"{shown[0]} at the {end} end of its range ({shown[1]} to {shown[2]})"
+        texts = [f"{x:.4g}" if isinstance(x, float) else str(x) for x in (value, low, high)]
+        edges[name] = f"{texts[0]} at the {end} end of its range ({texts[1]} to {texts[2]})"
     return edges
 
 
 def warn_of_edges(study: optuna.Study | FrozenTrial, trial: FrozenTrial, lists: Lists) -> None:
-    """Warn of numbers of a trial at the edge of their ranges, see ``edges_of``."""
+    """Warn of parameter values at the edge of their ranges, see ``edges_of``."""
     others = []
     if isinstance(study, optuna.Study):
         others = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if edges := edges_of(trial, lists, others):
-        listed = " and ".join(f"{name}={where}" for name, where in edges.items())
+        listed = " and ".join(f"{name}={text}" for name, text in edges.items())
         warn_caller(f"trial {trial.number} has {listed}; a wider range may hold a better value.")

@@ -1,4 +1,4 @@
-"""Batches of trials that run at the same time."""
+"""Batches of concurrent trials, whose candidates are trained in one pass over the rows."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -17,44 +17,45 @@ from optuna_treecv.core.run import Run
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.types import ParamValue
 
-#: The largest batch. One walk has at most 128 lanes, so larger batches save nothing.
-MOST_SIDE_BY_SIDE = 1024
+#: The maximum of ``batch_size``. Larger batches would save nothing, because the kernels train at
+#: most 128 candidates in one pass over the rows.
+MAX_BATCH_SIZE = 1024
 
-# Seconds to wait for concurrent trials to join a batch.
-_SECONDS = 0.02
+# The number of seconds for which a batch waits for further concurrent trials.
+_WAIT_SECONDS = 0.02
 
-# The most bytes of precomputed results of later trials.
-_MOST_BYTES = 2**30
+# The maximum number of bytes of results that are precomputed for later trials.
+_MAX_PRECOMPUTED_BYTES = 2**30
 
 
 @dataclass(eq=False, slots=True)
 class _Request:
     run: Run
-    is_taken: bool = False
+    is_taken: bool = False  # it is in the batch that a thread evaluates
     is_done: bool = False
-    is_pending: bool = False  # another process computes this run, and this one took other work
+    is_pending: bool = False  # another process is computing this run
 
 
 class Batches:
-    """Collects the runs of trials in many threads, so that one thread evaluates them all.
+    """Collects the runs of concurrent trials, all of which one thread then evaluates.
 
     Parameters
     ----------
     size : int
-        The most runs in one walk.
+        The maximum number of runs in a batch.
     leases : Leases, default=None
-        The leases of all workers that share the evaluation's store.
+        The leases by which workers with the same store avoid computing the same results twice.
     """
 
     def __init__(self, size: int, leases: Leases | None = None) -> None:
         self.size = size
         self.leases = leases
-        # Runs of later trials by their points, as long as the study lives.
+        # For each study, the runs of later trials by their parameter codes.
         self.prefetched = WeakKeyDictionary[optuna.Study, dict[tuple[ParamValue, ...], Run]]()
-        self._precomputed: WeakSet[Run] = WeakSet()  # may have results of later trials
+        self._precomputed: WeakSet[Run] = WeakSet()  # runs that may have precomputed results
         self._n_inside = 0
-        # The calls worth waiting for: the largest number of calls inside so far, because calls
-        # that have just left will soon be back with their next trial.
+        # The number of concurrent calls to wait for. It is the largest number seen so far, because
+        # a thread that has just finished a trial will soon call with its next one.
         self._n_expected = 1
         self._waiting: list[_Request] = []
         self._is_evaluating = False
@@ -62,7 +63,7 @@ class Batches:
 
     @contextmanager
     def call(self) -> Generator[None]:
-        """Count a call as running, so that others may wait for its request."""
+        """Count a call of the objective as running, so that other calls wait for its request."""
         with self._changed:
             self._n_inside += 1
             self._n_expected = max(self._n_expected, self._n_inside)
@@ -74,14 +75,14 @@ class Batches:
                 self._changed.notify_all()
 
     def compute(self, run: Run, others: Callable[[], Iterable[Run]] | None = None) -> None:
-        """Compute a run's results in a batch with those of other calls, if that is faster.
+        """Compute the results of a run in one batch with concurrent ones, if possible.
 
         Parameters
         ----------
         run : Run
             The run whose results are needed now.
         others : callable, default=None
-            () -> runs whose results will be needed later; they fill up the batch.
+            () -> runs of later trials, with which the batch is filled up.
         """
         if self.size < 2 or (others is None and self._n_expected < 2):
             return
@@ -104,14 +105,15 @@ class Batches:
 
     @contextmanager
     def leased(self, run: Run) -> Generator[None]:
-        """Ensure that in this block a run's results exist or only this caller computes them.
+        """Ensure that no other process computes the results of a run within this block.
 
-        A thread that waits for another process holds no lock and no lease meanwhile.
+        If another process is computing them, wait until they are stored, without holding a lock or
+        another lease.
         """
         if self.leases is not None and run.plan.capabilities.shared_parameters:
             while missing := run.missing():
-                with self.leases.hold([missing]) as mine:
-                    if mine:
+                with self.leases.hold([missing]) as own_keys:
+                    if own_keys:
                         run.is_leased = True
                         yield
                         return
@@ -121,52 +123,54 @@ class Batches:
     def _evaluate(
         self, taken: list[_Request], others: Callable[[], Iterable[Run]] | None = None
     ) -> None:
-        """Evaluate the requested runs and later ones, except those that other workers compute."""
-        leased_names = set() if self.leases is None else self.leases.held()
+        """Evaluate requested runs, and later ones that no other worker is computing."""
+        leased_keys = set() if self.leases is None else self.leases.held()
         runs = [request.run for request in taken]
         if others is not None:
-            runs += self._select_later(others(), self.size - len(taken), leased_names)
+            runs += self._select_later(others(), self.size - len(taken), leased_keys)
             self._precomputed.update(runs)
         if self.leases is None or len(runs) == 1:
             evaluate_batch(runs)
             return
-        names = {missing: run for run in runs if (missing := run.missing())}
-        with self.leases.hold(list(names)) as mine:
-            leased_runs = [names[name] for name in mine]
-            is_any = evaluate_batch(leased_runs, are_leased=True)
+        by_key = {missing: run for run in runs if (missing := run.missing())}
+        with self.leases.hold(list(by_key)) as own_keys:
+            leased_runs = [by_key[key] for key in own_keys]
+            is_evaluated = evaluate_batch(leased_runs, are_leased=True)
         for request in taken:
             missing = request.run.missing()
-            request.is_pending = is_any and missing != "" and missing not in mine
+            request.is_pending = is_evaluated and missing != "" and missing not in own_keys
 
-    def _select_later(self, runs: Iterable[Run], most: int, leased_names: set[str]) -> list[Run]:
-        """Return runs to precompute, as many as there is room for."""
-        waiting = sum(run.n_bytes_precomputed for run in self._precomputed)
+    def _select_later(
+        self, runs: Iterable[Run], max_runs: int, leased_keys: set[str]
+    ) -> list[Run]:
+        """Return the runs of later trials to precompute, limited by number and by memory."""
+        n_bytes = sum(run.n_bytes_precomputed for run in self._precomputed)
         prefetched: list[Run] = []
         for run in runs:
-            if len(prefetched) == most:
+            if len(prefetched) == max_runs:
                 break
             missing = run.missing()
-            if not missing or missing in leased_names:
+            if not missing or missing in leased_keys:
                 continue
-            waiting += run.n_bytes_missing
-            if waiting > _MOST_BYTES:
+            n_bytes += run.n_bytes_missing
+            if n_bytes > _MAX_PRECOMPUTED_BYTES:
                 break
             prefetched.append(run)
         return prefetched
 
     def _join(self, request: _Request) -> list[_Request]:
-        """Wait until another thread has evaluated the request, or return a batch to evaluate."""
+        """Return a batch for this thread to evaluate; empty if another thread has done so."""
         with self._changed:
             self._waiting.append(request)
             self._changed.notify_all()
             try:
-                latest = monotonic() + _SECONDS
+                deadline = monotonic() + _WAIT_SECONDS
                 while not request.is_done:
                     if request.is_taken or self._is_evaluating:
                         self._changed.wait()
-                        latest = monotonic() + _SECONDS
+                        deadline = monotonic() + _WAIT_SECONDS
                         continue
-                    seconds = latest - monotonic()
+                    seconds = deadline - monotonic()
                     if seconds > 0 and len(self._waiting) < min(self.size, self._n_expected):
                         self._changed.wait(seconds)
                         continue

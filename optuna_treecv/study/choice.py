@@ -1,4 +1,4 @@
-"""The choice of a trial: the best one, or the simplest of those within one standard error."""
+"""The choice of a trial: the best one, or the simplest one within one standard error of it."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -36,23 +36,23 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-#: The values of parameters that make a model simpler: see ``select``.
+#: How to tell which of two models is simpler, see ``select``.
 Simpler = Mapping[str, str] | Literal["n_updates"] | Callable[[dict[str, ParamValue]], float]
 
-#: Trials and the outputs of each, in the order of ``Tested.rows``.
+#: Trials, and for each trial its out-of-fold outputs in the order of ``Tested.rows``.
 TrialOutputs = tuple[list[FrozenTrial], list[Array]]
 
-#: (params of a trial) -> the values that they mean.
+#: (params of a trial) -> the parameter values of the estimator.
 ValuesOf = Callable[[Params], dict[str, ParamValue]]
 
-#: The rules of choice that users may name besides a callable.
+#: The names of the built-in rules by which a trial is chosen.
 RULES = ("best", "one_se")
 
-# A trial with one error more than the best one differs by exactly one standard error; it must be
-# within it despite rounding.
-_TIE = 1 + 1e-9
+# A trial with one misclassified row more than the best one differs by exactly one standard error.
+# This factor keeps it within one standard error despite rounding.
+_ROUNDING = 1 + 1e-9
 
-# The direction of simpler models by parameter, if there is a usual one.
+# For each of these parameters, whether larger or smaller values usually make a model simpler.
 _SIMPLER = {
     "alpha": "larger",
     "C": "smaller",
@@ -74,7 +74,7 @@ class Candidate(NamedTuple):
     ----------
     trial : optuna.trial.FrozenTrial
     difference : PairedDifference or None
-        Its mean minus that of the best trial; None for the best trial.
+        Its mean score minus the mean score of the best trial; None for the best trial.
     """
 
     trial: FrozenTrial
@@ -82,40 +82,40 @@ class Candidate(NamedTuple):
 
 
 class Contest(NamedTuple):
-    """The trials of a choice, with their scores.
+    """The trials of a study that may be chosen, and access to their scores.
 
     Attributes
     ----------
     trials : list of FrozenTrial
         The complete trials with finite values, the best one first.
     folds_of : callable
-        (trials) -> dict of int to ndarray of shape (n_repeats * n_folds,), the known fold scores
-        by trial number.
+        (trials) -> dict of int to ndarray of shape (n_repeats * n_folds,): the fold scores by
+        trial number, for trials whose fold scores are known.
     rows : dict of int to ndarray of shape (n_rows,)
-        The known scores of rows by trial number.
+        The scores of the rows by trial number, for trials whose row scores are known.
     shares : ndarray of shape (n_rows,) or None
-        The shares of the scores of rows in a mean; None if no scores of rows are known.
+        The weight of each row in the mean score, with sum 1; None if no row scores are known.
     metric : str
     n_folds : int
-        The folds of one repeat.
+        The number of folds of one repeat.
     n_trained : int
-        The rows on which a fold's model is trained.
+        The number of training rows of a fold.
     test_share : float or None
-        The test rows of a fold as a share of its training rows; None if the expected risk has no
-        interval, as for time series.
+        The number of test rows of a fold divided by its number of training rows; None if there is
+        no interval of the expected risk, as for time series.
     score_range : (float, float) or None
-        The least and the largest possible score.
+        The smallest and the largest possible score.
     overlap : float or None
-        If folds have test rows in common, the test rows of a fold as a share of its training
-        rows.
+        The same ratio as ``test_share`` if test sets overlap, else None.
     note : str
         The reason why intervals over rows may be too narrow.
-    why_unknown : str
+    reason_unknown : str
         The reason why fold scores may be unknown.
     run : Run or None
-        The run of the best trial, not necessarily evaluated; None if there is only a store.
+        The run of the best trial, which need not be evaluated; None if scores are read from a
+        store without an objective.
     outputs_of : callable or None
-        (trials, method) -> the trials with known out-of-fold outputs, and the outputs.
+        (trials, method) -> the trials whose out-of-fold outputs are known, and these outputs.
     values_of : ValuesOf
     """
 
@@ -130,7 +130,7 @@ class Contest(NamedTuple):
     score_range: tuple[float, float] | None
     overlap: float | None = None
     note: str = ""
-    why_unknown: str = "because they are not in the store"
+    reason_unknown: str = "because they are not in the store"
     run: Run | None = None
     outputs_of: Callable[[list[FrozenTrial], str], TrialOutputs] | None = None
     values_of: ValuesOf = dict
@@ -138,39 +138,40 @@ class Contest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Choice(HasInterval):
-    """A chosen trial, with the comparisons that support the choice.
+    """A trial that a rule has chosen, and its comparison with the other trials.
 
     Attributes
     ----------
     trial : optuna.trial.FrozenTrial
         The chosen trial.
     trial_number, params, value
-        Its number, parameters and value.
+        The number, the parameters and the value of the chosen trial.
     best : optuna.trial.FrozenTrial
         The trial with the best value.
     best_number : int
         Its number.
     interval : Interval or None
-        The interval of the chosen trial's mean, by the method of Nadeau and Bengio. None if there
-        is none, as for a hold-out or time series.
+        The interval of the chosen trial's mean by the method of Nadeau and Bengio. None if the
+        method does not apply, as for a hold-out or a time series.
     low, high, level : float
         The ends and the level of the interval.
     candidates : list of Candidate
-        The best trial and those that may not be distinguishable from it, best first, as far as
-        their scores are known. Each has ``trial`` and ``difference``, the paired difference from
-        the best trial. All other trials can be distinguished from it at ``level``.
+        The best trial, followed by the trials with known scores that may be indistinguishable from
+        it. Each candidate has the attributes ``trial`` and ``difference``, the paired difference
+        from the best trial. All other trials with known scores are distinguishable from the best
+        one at ``level``.
     within_one_se : list of int
-        The numbers of the candidates whose paired difference from the best trial is at most the
-        standard error of this difference; the best one is first.
+        The trial numbers of the candidates whose paired difference from the best trial is at most
+        the standard error of this difference. The best trial comes first.
     not_distinguishable : list of int
-        The numbers of the candidates whose interval of the difference contains 0.
+        The trial numbers of the candidates whose confidence interval of the difference contains 0.
     n_trials : int
-        The number of complete trials in the choice.
+        The number of complete trials from which the trial was chosen.
     left_out : list of int
-        The numbers of trials that may be as good, but whose fold scores are unknown.
+        The numbers of trials that may be equally good but whose fold scores are unknown.
     honest : Honest or None
-        The score of the chosen trial, corrected for the choice; None if the scores for that are
-        unknown, or the rule is a callable.
+        The score of the chosen trial, corrected for the choice. None if the required scores are
+        unknown, or if the rule is a callable.
     """
 
     trial: FrozenTrial
@@ -215,22 +216,22 @@ class Choice(HasInterval):
             "interval": interval and f"{interval.low:.6g} to {interval.high:.6g}",
             "it covers": interval and interval.target,
             "best trial": self.best.number,
-            "within one standard error of it": _few(self.within_one_se),
-            "not distinguishable from it": _few(self.not_distinguishable),
-            "unknown scores": _few(self.left_out) if self.left_out else None,
+            "within one standard error of it": _shorten(self.within_one_se),
+            "not distinguishable from it": _shorten(self.not_distinguishable),
+            "unknown scores": _shorten(self.left_out) if self.left_out else None,
         }
         return as_table(f"Choice: trial {self.trial.number}", rows)
 
     def __repr__(self) -> str:
-        """Return the choice in a few lines."""
+        """Return a description of the choice in a few lines."""
         interval = self.interval
         lines = [
             f"Choice(trial_number={self.trial_number}, params={self.params},",
-            f"    best_number={self.best_number}, within_one_se={_few(self.within_one_se)}, "
-            f"not_distinguishable={_few(self.not_distinguishable)}, n_trials={self.n_trials},",
+            f"    best_number={self.best_number}, within_one_se={_shorten(self.within_one_se)}, "
+            f"not_distinguishable={_shorten(self.not_distinguishable)}, n_trials={self.n_trials},",
         ]
         if self.left_out:
-            lines.append(f"    left_out={_few(self.left_out)},")
+            lines.append(f"    left_out={_shorten(self.left_out)},")
         if interval is not None:
             lines.append(f"    low={self.low:.6g}, high={self.high:.6g},")
             lines.append(f"    interval=<{interval.note or interval.method}>,")
@@ -241,7 +242,8 @@ class Choice(HasInterval):
 
 RuleName = Literal["best", "one_se"]
 
-#: A rule of choice among candidates, the best one first: a candidate or the number of its trial.
+#: A rule: its name, or a function that takes the candidates, the best one first, and returns a
+#: candidate or the number of its trial.
 Rule = RuleName | Callable[[list[Candidate]], Candidate | int]
 
 
@@ -267,40 +269,45 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
         order = order_of(contest.trials, simpler, values_of=contest.values_of)
         if contest.n_folds < 2 and not contest.rows:
             raise ValueError(
-                "rule must be 'best' for a single test set, whose trials have no standard error, "
-                "got 'one_se'; row_losses=True in the objective compares trials over rows."
+                "rule must be 'best' for a single test set, because its scores have no standard "
+                "error, got 'one_se'; use row_losses=True in the objective to compare trials over "
+                "rows."
             )
     best = contest.trials[0]
-    candidates, left_out = [Candidate(best, None)], contest.trials
+    candidates, unscored = [Candidate(best, None)], contest.trials
     if rule != "best" or best.number in contest.folds_of([best]):
-        near = [trial for trial in contest.trials[1:] if _may_be_near(contest, trial, level)]
+        near = [
+            trial
+            for trial in contest.trials[1:]
+            if _may_be_indistinguishable(contest, trial, level)
+        ]
         candidates += differences_from_best(contest, near, level)
         numbers = {candidate.trial.number for candidate in candidates}
-        left_out = [trial for trial in near if trial.number not in numbers]
+        unscored = [trial for trial in near if trial.number not in numbers]
     differences = [(c.trial.number, c.difference) for c in candidates if c.difference]
-    within = [n for n, d in differences if abs(d.mean) <= _TIE * d.std_error]
-    alike = [n for n, d in differences if d.interval.low <= 0 <= d.interval.high]
+    within = [n for n, d in differences if abs(d.mean) <= _ROUNDING * d.std_error]
+    not_distinguishable = [n for n, d in differences if d.interval.low <= 0 <= d.interval.high]
     within_one_se = [best.number, *within]
     trial = best
     if order is not None:
         near = [c.trial for c in candidates if c.trial.number in within_one_se]
-        trial = min(near, key=order)  # the first, which is the best, of equally simple ones
+        trial = min(near, key=order)  # the best one if several are equally simple
     elif callable(rule):
-        trial = _chosen(rule, candidates)
+        trial = _apply_rule(rule, candidates)
     return Choice(
         trial=trial,
         best=best,
         interval=_interval(contest, trial, level),
         candidates=candidates,
         within_one_se=within_one_se,
-        not_distinguishable=alike,
+        not_distinguishable=not_distinguishable,
         n_trials=len(contest.trials),
-        left_out=[x.number for x in left_out],
+        left_out=[x.number for x in unscored],
     )
 
 
 def check_rule(rule: Rule) -> None:
-    """Refuse a value that is neither the name of a rule nor a callable."""
+    """Raise ValueError unless the rule is "best", "one_se" or a callable."""
     is_known = isinstance(rule, str) and rule in RULES
     if not is_known and (not callable(rule) or isinstance(rule, type)):
         raise ValueError(
@@ -312,7 +319,7 @@ def check_rule(rule: Rule) -> None:
 def differences_from_best(
     contest: Contest, trials: Sequence[FrozenTrial], level: float
 ) -> list[Candidate]:
-    """Return the trials with known scores and their differences from the best trial.
+    """Return candidates with their differences from the best trial, if scores are known.
 
     Raises
     ------
@@ -320,33 +327,33 @@ def differences_from_best(
         If the scores of the best trial are unknown.
     """
     best = contest.trials[0]
-    of_best = contest.folds_of([best]).get(best.number)
-    if of_best is None:
+    best_scores = contest.folds_of([best]).get(best.number)
+    if best_scores is None:
         raise ValueError(
-            "study must have a best trial with known fold scores, but those of trial "
-            f"{best.number} are unknown, {contest.why_unknown}."
+            "study must have a best trial with known fold scores, but the fold scores of trial "
+            f"{best.number} are unknown, {contest.reason_unknown}."
         )
     folds = contest.folds_of(trials)
     candidates = []
     for trial in [trial for trial in trials if trial.number in folds]:
-        of_trial = folds[trial.number]
+        trial_scores = folds[trial.number]
         if trial.number in contest.rows and best.number in contest.rows:
             assert contest.shares is not None
             rows = contest.rows[trial.number], contest.rows[best.number]
-            mean = float(of_trial.mean() - of_best.mean())
+            mean = float(trial_scores.mean() - best_scores.mean())
             difference = difference_by_rows(mean, *rows, contest.shares, level, contest.note)
         else:
-            scores = of_trial.astype(float), of_best.astype(float)
+            scores = trial_scores.astype(float), best_scores.astype(float)
             difference = difference_by_folds(*scores, contest.n_folds, level, contest.overlap)
         candidates.append(Candidate(trial, difference))
     return candidates
 
 
-def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
-    """Return whether a trial may be indistinguishable from the best one, by its attributes.
+def _may_be_indistinguishable(contest: Contest, trial: FrozenTrial, level: float) -> bool:
+    """Return whether a trial may be indistinguishable from the best one.
 
-    The standard deviation of a difference is at most the sum of both standard deviations, which
-    are attributes of the trials. So the scores of most trials are never read.
+    Only the attributes of the trials are needed: the standard deviation of a difference is at most
+    the sum of both standard deviations. Therefore the fold scores of most trials need not be read.
     """
     best = contest.trials[0]
     facts = [facts_of_trial(x.user_attrs) for x in (best, trial)]
@@ -357,9 +364,9 @@ def _may_be_near(contest: Contest, trial: FrozenTrial, level: float) -> bool:
         return contest.n_folds > 1
     if contest.overlap is not None:
         return True
-    reach = max(1.0, student_quantile(level, contest.n_folds - 1)) / sqrt(contest.n_folds - 1)
+    max_errors = max(1.0, student_quantile(level, contest.n_folds - 1)) / sqrt(contest.n_folds - 1)
     distance = abs(trial.values[0] - best.values[0])
-    return distance <= 1.0001 * reach * sum(stds)  # attributes have 6 digits
+    return distance <= 1.0001 * max_errors * sum(stds)  # attributes have 6 digits
 
 
 def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | None:
@@ -381,7 +388,7 @@ def order_of(
     searched: Collection[str] = (),
     values_of: ValuesOf = dict,
 ) -> Callable[[FrozenTrial], tuple[float, ...]]:
-    """Return a sort key of trials, the simplest one first, for ``simpler`` as in ``select``."""
+    """Return a sort key that puts the trial with the simplest model first, see ``select``."""
     if isinstance(simpler, str) and simpler == "n_updates":
         return lambda trial: (float(facts_of_trial(trial.user_attrs).get("n_updates", inf)),)
     if callable(simpler):
@@ -396,7 +403,7 @@ def order_of(
             if not is_number(value):
                 raise ValueError(
                     f"simpler must name parameters whose values are numbers, got {name!r} with "
-                    f"{value!r}; use a callable as rule instead."
+                    f"value {value!r}; use a callable instead."
                 )
             values.append(float(value) if direction == "smaller" else -float(value))
         return tuple(values)
@@ -405,13 +412,13 @@ def order_of(
 
 
 def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
-    """Return the usual direction of simpler models, if a single parameter with one is searched."""
+    """Return the default of ``simpler``: the usual direction if one parameter is searched."""
     last = searched[0].rpartition("__")[2] if len(searched) == 1 else ""
     return {searched[0]: _SIMPLER[last]} if last in _SIMPLER else None
 
 
 def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
-    """Return the checked ``simpler``, or its default."""
+    """Return ``simpler`` after checking it; if it is None, its default."""
     if simpler is None:
         if (direction := known_direction(searched)) is not None:
             return direction
@@ -419,15 +426,16 @@ def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
             raise ValueError("rule must be 'best' if no parameter was searched, got 'one_se'.")
         names = ", ".join(map(repr, searched))
         raise ValueError(
-            "simpler must name the values that make a model simpler for rule='one_se', because "
-            f"{names} {'was' if len(searched) < 2 else 'were'} searched; use "
-            f"simpler={{{searched[0]!r}: 'larger'}}, for example, instead."
+            "simpler must be given for rule='one_se', because it is unknown which values of "
+            f"{names} make a model simpler; use, for example, simpler={{{searched[0]!r}: "
+            "'larger'} instead."
         )
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0
     if not are_known or any(x not in ("larger", "smaller") for x in simpler.values()):
         raise ValueError(
-            "simpler must be a dict of parameters to 'larger' or 'smaller', the most important "
-            f"one first, 'n_updates' or a callable that takes parameters, got {simpler!r}."
+            "simpler must be 'n_updates', a callable that takes the parameters of a trial, or a "
+            "dict of parameters to 'larger' or 'smaller' with the most important parameter first, "
+            f"got {simpler!r}."
         )
     for name in simpler:
         if name not in searched:
@@ -438,37 +446,40 @@ def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
     return simpler
 
 
-def _chosen(rule: Callable[[list[Candidate]], object], candidates: list[Candidate]) -> FrozenTrial:
-    """Return the trial that a user's rule chooses."""
-    answer = rule(list(candidates))
-    number = answer.trial.number if isinstance(answer, Candidate) else answer
+def _apply_rule(
+    rule: Callable[[list[Candidate]], object], candidates: list[Candidate]
+) -> FrozenTrial:
+    """Return the trial that a rule of the user chooses."""
+    chosen = rule(list(candidates))
+    number = chosen.trial.number if isinstance(chosen, Candidate) else chosen
     for candidate in candidates:
         if isinstance(number, int | np.integer) and candidate.trial.number == number:
             return candidate.trial
     raise ValueError(
-        "rule must return one of the candidates that it was given, or the number of its trial, "
-        f"got {answer!r}."
+        "rule must return one of the given candidates, or the number of its trial, got "
+        f"{chosen!r}."
     )
 
 
-def _few(numbers: Sequence[int]) -> str:
-    """Return a list as text, shortened if it is long."""
+def _shorten(numbers: Sequence[int]) -> str:
+    """Return a list of trial numbers as text, shortened if it is long."""
     if len(numbers) <= 8:
         return str(list(numbers))
     return f"<{', '.join(map(str, numbers[:8]))}, ... {len(numbers) - 8} more>"
 
 
 def complete_trials(study: optuna.Study, number: int | None = None) -> list[FrozenTrial]:
-    """Return the complete trials with finite values, the best one first.
+    """Return the complete, feasible trials with finite values, the best one first.
 
-    If the study has several values, the trials have only the value of the given number.
+    If the study has several objectives, ``number`` is the index of the one whose value the
+    returned trials have.
     """
     if not isinstance(study, optuna.Study):
         raise ValueError(f"study must be an optuna.Study, got {study!r}.")
     if len(study.directions) > 1 and number is None:
         raise ValueError(
-            "study must have one objective for a best trial; choose one of study.best_trials, the "
-            "Pareto front."
+            "study must have a single objective, because otherwise there is no best trial; use "
+            "one of study.best_trials, the Pareto front, instead."
         )
     direction = study.directions[number or 0]
     sign = 1 if direction == optuna.study.StudyDirection.MINIMIZE else -1
@@ -487,7 +498,7 @@ def complete_trials(study: optuna.Study, number: int | None = None) -> list[Froz
 
 
 def in_order(trials: list[FrozenTrial]) -> list[FrozenTrial]:
-    """Return trials in the order of their numbers."""
+    """Return trials sorted by number."""
     return sorted(trials, key=lambda trial: trial.number)
 
 

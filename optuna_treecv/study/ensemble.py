@@ -1,4 +1,4 @@
-"""Ensembles of the trials of a study, selected on their out-of-fold outputs."""
+"""Ensembles of a study's trials, which are selected by their out-of-fold outputs."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -34,29 +34,39 @@ from optuna_treecv.study.choice import in_order
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 
-#: The most members.
-MOST_MEMBERS = 1000
+#: The maximum number of members, counting repetitions.
+MAX_MEMBERS = 1000
 
-# The most trials from which members are selected, the best ones, and the most bytes of outputs.
-_MOST_TRIALS, _MOST_BYTES = 200, 2**28
+# Members are selected from at most this number of trials, the best ones.
+_MAX_TRIALS = 200
 
-# The number of best trials that may be members, and of those that are taken first.
-_BEST, _FIRST = 20, 5
+# The maximum number of bytes of the outputs of these trials.
+_MAX_OUTPUT_BYTES = 2**28
 
-# The most losses of tests that are computed to correct a score, and the fewest and the most draws
-# for it. The loss of a fold takes as long as those of many rows.
-_MOST_LOSSES = 2**26
+# Only this number of best trials may become members.
+_N_BEST = 20
+
+# This number of best trials are the first members.
+_N_FIRST = 5
+
+# The maximum number of row losses that are computed to correct a score for the selection.
+_MAX_LOSSES = 2**26
+
+# Computing the score of a fold takes as long as computing the losses of this number of rows.
 _ROWS_PER_FOLD = 2**14
-_FEWEST_DRAWS, _MOST_DRAWS = 20, 50
+
+# The minimum and the maximum number of bootstrap draws.
+_MIN_DRAWS, _MAX_DRAWS = 20, 50
 
 
-def averaged_method(run: Run) -> str:
-    """Return the method of members whose outputs are averaged.
+def _output_method(run: Run) -> str:
+    """Return the method whose outputs an ensemble averages: "predict" or "predict_proba".
 
     Raises
     ------
     ValueError
-        If their average cannot be scored, or not be predicted by an ensemble of scikit-learn.
+        If averaged outputs cannot be scored, or scikit-learn's voting ensembles cannot predict
+        them.
     """
     method, metric = "predict" if run.request.classes is None else "predict_proba", metric_of(run)
     is_predictor = is_regressor(run.estimator) or run.request.classes is not None
@@ -64,23 +74,25 @@ def averaged_method(run: Run) -> str:
     has_one_target = run.request.cross_validation.n_targets <= 1
     if not (is_predictor and has_one_target and methods & {"predict", method}):
         raise ValueError(
-            "ensemble needs a classifier or a regressor of one target, and a score of its "
-            f"{method}, got {name_of(run.estimator)} and {run.request.scoring.name!r}."
+            "ensemble needs a classifier or a regressor with a single target, and a score that is "
+            f"computed from the output of predict or {method}, got {name_of(run.estimator)} and "
+            f"scoring={run.request.scoring.name!r}."
         )
     return method
 
 
-def most_trials(n_numbers: int) -> int:
-    """Return the number of trials from which to select if each has ``n_numbers`` outputs."""
-    return int(np.clip(_MOST_BYTES // (4 * n_numbers), _BEST, _MOST_TRIALS))
+def most_trials(n_outputs: int) -> int:
+    """Return the number of trials to select from; each has ``n_outputs`` float32 outputs."""
+    return int(np.clip(_MAX_OUTPUT_BYTES // (4 * n_outputs), _N_BEST, _MAX_TRIALS))
 
 
 class Candidates:
-    r"""The out-of-fold outputs of trials, from which the members of an ensemble are selected.
+    r"""Selects the members of an ensemble from trials with known out-of-fold outputs.
 
     Members are selected greedily with replacement (Caruana et al. 2004): with the sum :math:`S` of
-    the outputs of the m members so far, the next one is :math:`\arg\min_t L((S + P_t) / (m + 1))`.
-    To avoid fitting the noise, the first members are the best trials, and all are among the best.
+    the outputs of the m members so far, the next one is :math:`\arg\min_t L((S + P_t) / (m + 1))`,
+    where :math:`P_t` are the outputs of trial t and L is the loss. To avoid fitting the noise, the
+    first members are the 5 best trials, and all members are among the 20 best.
 
     Parameters
     ----------
@@ -88,57 +100,59 @@ class Candidates:
         The run of one of the trials.
     tested : Tested
     responses : list of ndarray of shape (n_tests, ...)
-        The outputs of the trials, in an order that does not depend on their scores.
+        The outputs of each trial. The order of the trials must not depend on their scores.
     size : int
         The number of members, counting repetitions.
     """
 
-    def __init__(self, run: Run, tested: Tested, responses: list[Array], size: int) -> None:
+    def __init__(self, run: Run, tested: Tested, outputs: list[Array], size: int) -> None:
         self._run, self._tested, self._size = run, tested, size
-        self._responses = np.stack(responses)
-        self._are_rows = scores_rows(metric_of(run), run.request.classes)
-        if not self._are_rows and (run.request.is_pooled or len(tested.cuts) > 1):
+        self._outputs = np.stack(outputs)
+        self._scores_rows = scores_rows(metric_of(run), run.request.classes)
+        if not self._scores_rows and (run.request.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
                 "ensemble needs a score that is a mean over rows, or a score of each fold with "
-                f"n_repeats=1, got {run.request.scoring.name!r}."
+                f"n_repeats=1, got scoring={run.request.scoring.name!r}."
             )
-        self._alone = self.losses(self._responses)
+        self._trial_losses = self.losses(self._outputs)
 
-    def losses(self, responses: Array) -> Losses:
-        """Return the losses of outputs, (n_outputs, n_tests, ...), by rows, or else by folds."""
+    def losses(self, outputs: Array) -> Losses:
+        """Return the losses of outputs of shape (n_outputs, n_tests, ...), by rows if possible."""
         run, tested = self._run, self._tested
-        if self._are_rows:
-            return losses_by_units(losses_of_tests(run, responses, tested), tested)
+        if self._scores_rows:
+            return losses_by_units(losses_of_tests(run, outputs, tested), tested)
         shares = np.full(tested.n_folds, 1 / tested.n_folds)
-        return Losses(losses_of_folds(run, responses, tested) * shares, shares, "folds")
+        return Losses(losses_of_folds(run, outputs, tested) * shares, shares, "folds")
 
     def select(self, draw: Array | None = None) -> tuple[list[int], Array]:
-        """Return the members that are best on a draw of the units, and their mean output.
+        """Return the selected members and their mean output; ``draw`` weights the rows or folds.
 
-        There are fewer than ``size`` members if these are better.
+        Of all prefixes of the greedy sequence, the best one is returned, so there may be fewer
+        than ``size`` members.
         """
-        weights = np.ones(len(self._alone.shares)) if draw is None else draw
-        scores = self._alone.parts @ weights
-        near = np.argsort(scores, kind="stable")[:_BEST]
-        best, outputs, taken = float(scores[near[0]]), self._responses[near[0]], [int(near[0])]
-        first = near[: min(_FIRST, self._size)].tolist()
+        weights = np.ones(len(self._trial_losses.shares)) if draw is None else draw
+        scores = self._trial_losses.parts @ weights
+        near = np.argsort(scores, kind="stable")[:_N_BEST]
+        best, output, selected = float(scores[near[0]]), self._outputs[near[0]], [int(near[0])]
+        first = near[: min(_N_FIRST, self._size)].tolist()
         members = first[:-1]
-        total = self._responses[members].sum(axis=0, dtype=np.float64)
+        total = self._outputs[members].sum(axis=0, dtype=np.float64)
         while len(members) < self._size:
             candidates = first[-1:] if len(members) < len(first) else near
-            means = (total + self._responses[candidates]) * (1 / (len(members) + 1))
+            means = (total + self._outputs[candidates]) * (1 / (len(members) + 1))
             scores = self.losses(means).parts @ weights
-            at = int(scores.argmin())
-            members.append(int(candidates[at]))
-            total += self._responses[members[-1]]
-            if scores[at] < best:
-                best, outputs, taken = float(scores[at]), means[at], list(members)
-        return taken, outputs
+            index = int(scores.argmin())
+            members.append(int(candidates[index]))
+            total += self._outputs[members[-1]]
+            if scores[index] < best:
+                best, output, selected = float(scores[index]), means[index], list(members)
+        return selected, output
 
-    def corrected(self, losses: Losses, level: float) -> tuple[float, Interval]:
-        """Return the out-of-bag score of the members: it is corrected for their selection.
+    def correct(self, losses: Losses, level: float) -> tuple[float, Interval]:
+        """Return the score of the ensemble, corrected for the selection by a bootstrap.
 
-        It comes with its interval; both are NaN if a bootstrap of rows would mislead.
+        The interval of the corrected score is also returned. Both are NaN if a bootstrap of rows
+        would be misleading.
 
         Parameters
         ----------
@@ -147,53 +161,53 @@ class Candidates:
         level : float
         """
         run = self._run
-        if why := why_not_exchangeable(losses, self._tested, 0):
-            warn_caller(f"honest_score_ and honest_interval_ are NaN, because {why}.")
-            return nan, Interval(nan, nan, "bootstrap", "", level, why)
-        n_tests = self._responses.shape[1] if self._are_rows else _ROWS_PER_FOLD
-        n_losses = min(len(self._responses), _BEST) * self._size * n_tests
-        n_draws = int(np.clip(_MOST_LOSSES // n_losses, _FEWEST_DRAWS, _MOST_DRAWS))
-        out_of_bag, seed = [], run.request.settings.seed
-        for draws, lacking in draws_of_units(len(losses.shares), n_draws, seed):
-            for draw, lacks in zip(draws, lacking, strict=True):
+        if reason := why_not_exchangeable(losses, self._tested, 0):
+            warn_caller(f"honest_score_ and honest_interval_ are NaN, because {reason}.")
+            return nan, Interval(nan, nan, "bootstrap", "", level, reason)
+        n_tests = self._outputs.shape[1] if self._scores_rows else _ROWS_PER_FOLD
+        n_losses = min(len(self._outputs), _N_BEST) * self._size * n_tests
+        n_draws = int(np.clip(_MAX_LOSSES // n_losses, _MIN_DRAWS, _MAX_DRAWS))
+        differences, seed = [], run.request.settings.seed
+        for draws, out_of_bag in draws_of_units(len(losses.shares), n_draws, seed):
+            for draw, mask in zip(draws, out_of_bag, strict=True):
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
-                out_of_bag.append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))
-        mean = float(losses.parts.sum()) + float(np.mean(out_of_bag))
+                differences.append((parts - losses.parts[0]) @ mask / (losses.shares @ mask))
+        mean = float(losses.parts.sum()) + float(np.mean(differences))
         return sign_of(run) * mean, interval_around(run, losses, 0, mean, "the members", level)
 
 
 def ensemble_of(
     contest: Contest, fit: Callable[[FrozenTrial], Estimator], size: int, level: float
 ) -> Estimator:
-    """Return the ensemble of trials whose averaged out-of-fold predictions are best.
+    """Return a fitted ensemble of the trials whose averaged out-of-fold predictions are best.
 
     Parameters
     ----------
     contest : Contest
     fit : callable
-        (trial) -> its fitted estimator.
+        (trial) -> the estimator of the trial, fitted on all rows.
     size : int
-        The most members.
+        The maximum number of members, counting repetitions.
     level : float
         The level of the interval.
     """
-    size, level, run = check_integer("size", size, MOST_MEMBERS), check_level(level), contest.run
+    size, level, run = check_integer("size", size, MAX_MEMBERS), check_level(level), contest.run
     assert run is not None and contest.outputs_of is not None
-    method, classes = averaged_method(run), run.request.classes
+    method, classes = _output_method(run), run.request.classes
     tested = run.request.cross_validation.tested(run.method_name)
-    most = most_trials(len(tested.rows) * (1 if classes is None else len(classes)))
-    trials, responses = contest.outputs_of(in_order(contest.trials[:most]), method)
+    max_trials = most_trials(len(tested.rows) * (1 if classes is None else len(classes)))
+    trials, outputs = contest.outputs_of(in_order(contest.trials[:max_trials]), method)
     if not trials:
         example = "absolute_error" if classes is None else "log_loss"
         raise ValueError(
-            f"ensemble needs trials whose out-of-fold outputs by {method} are known, got "
-            f"none; add a score that needs them to scoring, such as {example!r}, instead."
+            f"ensemble needs trials whose out-of-fold output of {method} is known, got none; add "
+            f"a score that is computed from it to scoring, for example {example!r}, instead."
         )
-    candidates = Candidates(run, tested, responses, size)
-    taken, output = candidates.select()
-    losses, counts = candidates.losses(output[None]), dict(Counter(taken).most_common())
-    honest_score, interval = candidates.corrected(losses, level)
-    fitted = {f"trial_{trials[at].number}": fit(trials[at]) for at in counts}
+    candidates = Candidates(run, tested, outputs, size)
+    selected, output = candidates.select()
+    losses, counts = candidates.losses(output[None]), dict(Counter(selected).most_common())
+    honest_score, interval = candidates.correct(losses, level)
+    fitted = {f"trial_{trials[index].number}": fit(trials[index]) for index in counts}
     ensemble = voting(fitted, list(counts.values()), classes)
     ensemble.oof_score_ = sign_of(run) * float(losses.parts.sum())
     ensemble.honest_score_, ensemble.honest_interval_ = honest_score, (interval.low, interval.high)
@@ -206,7 +220,7 @@ def voting(members: dict[str, Estimator], weights: list[int], classes: Array | N
     Parameters
     ----------
     members : dict of str to estimator
-        Fitted on the labels as given.
+        The fitted estimators by name. Classifiers are fitted on the original labels.
     weights : list of int
     classes : ndarray or None
         The sorted classes, for classifiers.

@@ -1,4 +1,4 @@
-"""The evaluator of an objective: runs of candidates, trials while they run, and their scores."""
+"""The evaluator of an objective: it runs candidates and trials, and records their scores."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.study.batches import Batches
-from optuna_treecv.study.batches import MOST_SIDE_BY_SIDE
+from optuna_treecv.study.batches import MAX_BATCH_SIZE
 from optuna_treecv.study.choice import check_rule
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import complete_trials
@@ -86,25 +86,27 @@ from optuna_treecv.types import ParamValue
 from optuna_treecv.types import Targets
 
 _VERSIONS = {name: version(name) for name in ("optuna-treecv", "optuna", "scikit-learn", "numpy")}
-# The cost of a trial, whatever the number of its scores.
-_WORK = ("n_updates", "n_updates_saved", "n_updates_standard", "seconds", "seconds_prepare")
+# The attributes of a result that give the cost of a trial, which does not depend on the scores.
+_COSTS = ("n_updates", "n_updates_saved", "n_updates_standard", "seconds", "seconds_prepare")
 
 
 class Evaluator:
-    """Evaluates the candidates of a search space and the trials of studies.
+    """Cross-validates the candidates of a search space, and the trials of studies.
 
     Parameters
     ----------
     space : Space
     cross_validation : CrossValidation
     report : str or None
-        The kind of reports as given: "auto" until the first trial has chosen one.
+        The kind of reports, see ``treecv_objective``. "auto" is replaced by the kind that fits the
+        pruner of the first trial.
     database : Database or None
         The store.
     batch_size : int
-        The most points of a grid that are evaluated in one call.
+        The maximum number of candidates that are trained in one batch.
     leases : Leases or None
-        The leases of points that other processes evaluate.
+        The leases by which processes with the same store avoid evaluating the same candidate
+        twice.
 
     Attributes
     ----------
@@ -136,20 +138,21 @@ class Evaluator:
         self.batches = Batches(batch_size, leases)
         self.incumbents = Incumbents()
         self._report_lock = Lock()
-        # A run with the last plan, which is never evaluated, and the params that decided on it.
-        self._planned: tuple[Run, object] | None = None
+        # A run with the most recent plan, and the params on which the plan depends. This run
+        # itself is never evaluated.
+        self._last_plan: tuple[Run, object] | None = None
 
     # Candidates and their runs.
 
     def report_for(self, pruner: optuna.pruners.BasePruner, run: Run | None = None) -> None:
-        """Choose the reports that a pruner needs, before the first trial."""
+        """Set the kind of reports that a pruner needs. Must be called before the first trial."""
         self.report = report = report_for(pruner, self.run_at(None) if run is None else run)
         self.use(self.cross_validation.with_report(report))
 
     def use(self, cross_validation: CrossValidation) -> None:
-        """Set the cross-validation of all trials, before the first one."""
+        """Set the cross-validation of all trials. Must be called before the first trial."""
         self.cross_validation = self.study_check.cross_validation = cross_validation
-        self._planned = None
+        self._last_plan = None
 
     @property
     def n_splits(self) -> int:
@@ -158,7 +161,7 @@ class Evaluator:
 
     @property
     def has_fold_scores(self) -> bool:
-        """Whether there are several folds, and the optimised score is computed for each."""
+        """Whether there are several folds, and the optimized score is computed for each fold."""
         run = self.run_at(None)
         n_folds = self.cross_validation.tested(run.method_name).n_folds
         return n_folds > 1 and not run.request.is_pooled
@@ -183,14 +186,14 @@ class Evaluator:
         return f"{digest} {run.method_name} {order['order']}"
 
     def check_study(self, study: optuna.Study) -> None:
-        """Refuse a study whose values cannot be compared with those of this evaluator."""
+        """Raise ValueError if a study's values are not comparable with those of this evaluator."""
         self.study_check.directions(study, self.directions)
         if self.space.axes:
             for difference in self.study_check.differences(study, self.run_at(None)):
                 raise ValueError(difference)
 
     def run_at(self, params: Params | None) -> Run:
-        """Return the run with these parameters; without them, that of the estimator as given."""
+        """Return the run for parameter values; None: for the estimator as given."""
         return run_for(self.cross_validation, *self.space.candidate(params))
 
     def run_of(self, trial: FrozenTrial) -> Run:
@@ -209,33 +212,33 @@ class Evaluator:
         return estimator, n_epochs
 
     def values_of(self, params: Params) -> dict[str, ParamValue]:
-        """Return the parameter values that the params of a trial stand for."""
+        """Return the parameter values of the estimator for the params of a trial."""
         check_given("params", params, self.space.axes)
         return self.space.values_of(params)
 
     def _run_of_params(self, params: dict[str, ParamValue], n_epochs: int | None) -> Run:
-        """Return the run at the params of a trial, with the last plan if it is the same."""
+        """Return the run for the params of a trial. It reuses the most recent plan if possible."""
         estimator, n_epochs = self.space.at(params, n_epochs)
-        if self._planned is not None:
-            last, decisive = self._planned
-            if decisive == (n_epochs, _decisive(params, last)):
+        if self._last_plan is not None:
+            last, plan_parameters = self._last_plan
+            if plan_parameters == (n_epochs, _plan_parameters(params, last)):
                 return last.like(estimator)
         run = run_for(self.cross_validation, estimator, n_epochs)
         if run.plan.capabilities.free_parameters:
-            self._planned = run.like(estimator), (n_epochs, _decisive(params, run))
+            self._last_plan = run.like(estimator), (n_epochs, _plan_parameters(params, run))
         return run
 
     # Running trials.
 
     def evaluate(self, trial: AnyTrial) -> CVResult:
-        """Evaluate a trial, and return the whole result."""
+        """Evaluate a trial and return the full result."""
         race, listener = None, partial(_write_progress, trial)
         self.study_check.directions(getattr(trial, "study", None), self.directions)
         try:
             with self.batches.call(), heard_by(listener):
                 self._choose_report(trial)
                 run = self._run(trial)
-                if hasattr(trial, "study"):  # FixedTrial and FrozenTrial are alone
+                if hasattr(trial, "study"):  # FixedTrial and FrozenTrial belong to no study
                     self.study_check.trial(trial, run)
                     is_in_grid = self.space.grids is not None
                     race = self._race(trial, run)
@@ -256,46 +259,45 @@ class Evaluator:
         except optuna.TrialPruned:
             raise
         except Exception as error:
-            where = f"in trial {trial.number} with parameters {trial.params}"
-            error.add_note(f"This happened {where}.{advice_on(error)}")
+            context = f"in trial {trial.number} with parameters {trial.params}"
+            error.add_note(f"This happened {context}.{advice_on(error)}")
             raise
         direction = run.request.scoring.first.direction
         self.known_scores.note(trial, result, direction, run.book.responses_of_all())
         return result
 
     def _choose_report(self, trial: BaseTrial) -> None:
-        """Choose, for report="auto", the reports that the pruner of the first trial needs."""
+        """If report="auto", choose the reports that the pruner of the first trial needs."""
         with self._report_lock:
             may_report = self.cross_validation.settings.why_no_report is None
             if self.report == "auto" and may_report and isinstance(trial, optuna.Trial):
                 self.report_for(trial.study.pruner, self._run(trial))
 
     def _unseen(self, trial: optuna.Trial, run: Run) -> Iterator[Run]:
-        """Yield runs for points of the grid that have no trial yet.
+        """Yield runs for grid points without a trial that can join the batch of a run.
 
-        All of them can be in one batch with the given trial, whose run is ``run``. If the trial is
-        not at a point of the grid, there are none.
+        ``run`` is the run of the given trial. Nothing is yielded if the trial is not on the grid.
         """
         names = list(self.space.axes)
-        mine = {name: trial.params[name] for name in names}
-        lanes = run.plan.capabilities.shared_parameters
+        trial_params = {name: trial.params[name] for name in names}
+        shared = run.plan.capabilities.shared_parameters
         trials = trial.study.get_trials(deepcopy=False)
         seen = {tuple(t.params.get(name) for name in names) for t in trials}
         prefetched = self.batches.prefetched.setdefault(trial.study, {})
         n_epochs = self.study_check.epochs_in(trial.study)
-        for point in self.space.points_beside(mine, lanes):
+        for point in self.space.points_beside(trial_params, shared):
             if point in seen:
                 continue
             seen.add(point)
             if point not in prefetched:
                 params = dict(zip(names, point, strict=True))
-                with suppress(Exception):  # the trial of that point will raise it
+                with suppress(Exception):  # the trial of this point will raise the same error
                     prefetched[point] = self._run_of_params(params, n_epochs)
             if point in prefetched and not prefetched[point].precomputed:
                 yield prefetched[point]
 
     def _run(self, trial: BaseTrial) -> Run:
-        """Return the trial's run, which an earlier trial's batch may have made."""
+        """Return the run of a trial, which a batch of an earlier trial may have precomputed."""
         study = getattr(trial, "study", None)  # FixedTrial and FrozenTrial have none
         space = self.space
         n_epochs = self.study_check.epochs_in(study)
@@ -307,14 +309,14 @@ class Evaluator:
         return self._run_of_params(params, n_epochs) if run is None else run
 
     def _race(self, trial: optuna.Trial, run: Run) -> Race | None:
-        """Return the comparison of a trial with the best one, if the study's pruner needs it."""
+        """Return the comparison of a trial with the best one, which a ``RacingPruner`` needs."""
         pruner = trial.study.pruner
         if not isinstance(pruner, RacingPruner):
             return None
         if self.cross_validation.settings.report is None:
             pruner.warn_once(
-                "RacingPruner needs report='progressive', or 'folds' for method='fit', to prune a "
-                "trial; with report=None it has no effect."
+                "RacingPruner has no effect with report=None; use report='progressive', or "
+                "report='folds' with method='fit', instead."
             )
             return None
         if run.why_no_early_report:
@@ -322,16 +324,16 @@ class Evaluator:
         return self.incumbents.race(trial, run, pruner, self.run_of)
 
     def _run_reporting(self, trial: AnyTrial, run: Run, race: Race | None) -> None:
-        """Evaluate and report; record the trial even if it is pruned."""
+        """Evaluate a trial with reports, and record it even if it is pruned."""
         if race is not None and run.precomputed:
-            race.early = None  # its final score needs no forecast
+            race.early = None  # its final score is already known
         try:
             evaluate_reporting(trial, run, self.study_check.should_prune, race)
             if run.why_no_early_report:
                 self.cross_validation.warn_once(
                     "first pass",
                     lambda: (
-                        f"trial {trial.number} and others like it are not pruned: "
+                        f"trial {trial.number} and similar trials are not pruned: "
                         f"{run.why_no_early_report}"
                     ),
                 )
@@ -349,9 +351,9 @@ class Evaluator:
     # Finished trials.
 
     def contest(self, study: optuna.Study, number: int | None = None) -> Contest:
-        """Return the trials of a study with their known scores.
+        """Return the trials of a study from which a rule chooses, with their known scores.
 
-        If the study has several values, trials are compared by the one of this ``number``.
+        If the study has several objectives, ``number`` is the index of the one to compare by.
         """
         trials = complete_trials(study, number)
         run = self.run_of(trials[0])
@@ -359,20 +361,22 @@ class Evaluator:
         digest = facts_of_study(study).get("digest")
         if digest is not None and digest != cross_validation.digest(scoring):
             raise ValueError(
-                "study must have been run with this objective, but its values come from other "
-                "data, weights, folds or scoring, and are not comparable."
+                "study must have been run with this objective, but its values were computed with "
+                "other data, weights, folds or scoring."
             )
         n_splits = cross_validation.n_repeats * cross_validation.n_folds
         tested = cross_validation.tested(run.method_name)
         is_progressive = tested.method == "progressive"
         has_interval = tested.n_folds > 1 and not tested.goes_forward and not is_progressive
         rows = self.known_scores.rows_of(trials)
-        why_unknown = (
-            "because another process evaluated it, or there was no room in memory; use a store to "
-            "keep fold scores"
+        reason_unknown = (
+            "because another process evaluated the trial, or the scores exceeded the memory "
+            "limit; use a store to keep fold scores"
         )
         if run.request.is_pooled:
-            why_unknown = "because a pooled score has none; use a score of folds instead"
+            reason_unknown = (
+                "because a pooled score is not computed for each fold; use another score instead"
+            )
         contest = Contest(
             trials=trials,
             folds_of=partial(self.known_scores.folds_of, n_splits=n_splits),
@@ -385,7 +389,7 @@ class Evaluator:
             score_range=run.request.score_range,
             overlap=tested.test_share if tested.shares_test_rows else None,
             note=note_of_dependence(tested),
-            why_unknown=why_unknown,
+            reason_unknown=reason_unknown,
             run=run,
             outputs_of=self._outputs_of,
             values_of=self.values_of,
@@ -393,22 +397,24 @@ class Evaluator:
         if not number:
             return contest
         run = run.optimizing(number)
-        why = "because fold scores are stored only for the first of several optimised scores"
-        return contest._replace(folds_of=lambda trials: {}, rows={}, why_unknown=why, run=run)
+        reason = "because fold scores are kept only for the first of several optimized scores"
+        return contest._replace(
+            folds_of=lambda trials: {}, rows={}, reason_unknown=reason, run=run
+        )
 
     def number_of(self, score: str | None) -> int | None:
-        """Return the number of a value by the name of its score; None for a single one."""
+        """Return the index of a score among the optimized ones; None for a single score."""
         scoring = self.cross_validation.settings.scored_by
         names = scoring.optimized_names if scoring is not None and scoring.returns_tuple else []
         if score not in names if names else score is not None:
-            right = f"one of {', '.join(map(repr, names))}" if names else "None for a single score"
-            raise ValueError(f"score must be {right}, got {score!r}.")
+            expected = f"one of {', '.join(map(repr, names))}" if names else "None for one score"
+            raise ValueError(f"score must be {expected}, got {score!r}.")
         return None if score is None else names.index(score)
 
     def _outputs_of(self, trials: list[FrozenTrial], method: str) -> TrialOutputs:
-        """Return the trials whose out-of-fold outputs are known, and the outputs.
+        """Return the trials whose out-of-fold outputs of a method are known, and these outputs.
 
-        Outputs that are not in memory are computed if that needs no training.
+        Outputs that are not in memory are computed if this needs no training.
         """
         with_outputs: TrialOutputs = [], []
         for trial in trials:
@@ -427,7 +433,7 @@ class Evaluator:
         rule: Rule = "best",
         simpler: Simpler | None = None,
     ) -> tuple[FrozenTrial, Candidate]:
-        """Return a given trial, or the trial that a rule chooses, and its candidate."""
+        """Return a given trial, or the one that a rule chooses from a study, and its candidate."""
         check_rule(rule)
         if isinstance(study, FrozenTrial):
             if rule != "best":
@@ -437,8 +443,8 @@ class Evaluator:
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         if len(study.directions) > 1:
             raise ValueError(
-                "study must have one objective for a best trial; use one of study.best_trials, "
-                "the Pareto front, instead."
+                "study must have a single objective, because otherwise there is no best trial; "
+                "use one of study.best_trials, the Pareto front, instead."
             )
         try:
             trial = study.best_trial
@@ -451,11 +457,12 @@ class Evaluator:
         return trial, self._candidate_of(trial, argument)
 
 
-def _decisive(params: Params, run: Run) -> dict[str, ParamValue]:
-    """Return the params that decide on the plan of a run, with their types.
+def _plan_parameters(params: Params, run: Run) -> dict[str, ParamValue]:
+    """Return the params on which the plan of a run depends, with their types.
 
-    Positive and finite numbers of ``free_parameters`` do not. Others do, such as ``alpha=0`` of
-    ``Ridge``, which has no exact folds, or an infinite ``C``.
+    The plan does not depend on positive and finite values of the ``free_parameters``. It depends
+    on other values of them, such as ``alpha=0`` for ``Ridge``, whose folds cannot be solved
+    exactly, or an infinite ``C``.
     """
     free = run.plan.capabilities.free_parameters
     return {
@@ -474,15 +481,15 @@ def _may_recur(distributions: Mapping[str, BaseDistribution]) -> bool:
 
 
 def _write_progress(trial: BaseTrial, line: str) -> None:
-    with suppress(Exception):  # it must not fail a trial, and a broken storage is noticed later
+    with suppress(Exception):  # if the storage is broken, a later write raises the error
         trial.set_user_attr(PROGRESS_ATTRIBUTE, line)
 
 
 def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResult:
-    """Write a run to the store, if there is one, and to the trial's user attribute ``treecv``.
+    """Record a run in the store, if there is one, and in the trial's user attribute ``treecv``.
 
-    There is only one attribute, because each is a transaction of Optuna's storage, which takes
-    longer than a short evaluation.
+    There is only one attribute, because setting an attribute is a transaction of Optuna's storage,
+    which takes longer than a short evaluation.
     """
     result = run.result()
     scores: dict[str, float | None] = {}
@@ -508,9 +515,9 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
     if result.diverged_folds:
         facts["diverged_folds"] = result.diverged_folds
     if database is not None:
-        began = perf_counter()
+        start = perf_counter()
         written = _record_in_store(trial, run, result, database)
-        facts["seconds_store"] = round(perf_counter() - began, 6)
+        facts["seconds_store"] = round(perf_counter() - start, 6)
         if written is not None:
             facts["run"], facts["n_updates"] = written
     trial.set_user_attr(TRIAL_ATTRIBUTE, facts)
@@ -521,21 +528,21 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
 def _record_in_store(
     trial: AnyTrial, run: Run, result: CVResult, database: Database
 ) -> tuple[str, int] | None:
-    """Write a row for each score, the first optimised one first.
+    """Write a record for each score, the first optimized score first.
 
-    Return the name of the run and the row updates that it counts, or None if nothing was written.
-    The cost is in the row of the first score alone, so that sums over rows are correct.
+    Return the name of the run and its number of row updates, or None if nothing was written. Only
+    the record of the first score contains the cost, so that sums over records are correct.
     """
     scoring = run.request.scoring
     first = scoring.optimized[0]
     name, rows = uuid4().hex[:16], []
-    numbers = sorted(range(len(scoring.names)), key=lambda number: number != first)
-    for i, number in enumerate(numbers):
-        score = result.scores[scoring.names[number]]
+    indices = sorted(range(len(scoring.names)), key=lambda index: index != first)
+    for i, index in enumerate(indices):
+        score = result.scores[scoring.names[index]]
         row = dict(
             **run.describe(),
             run=further_run(name, i) if i else name,
-            scoring=scoring.names[number],
+            scoring=scoring.names[index],
             direction=score.direction,
             study_name=getattr(getattr(trial, "study", None), "study_name", None),
             trial_number=trial.number,
@@ -546,9 +553,9 @@ def _record_in_store(
             folds_scored=run.book.n_scored,
             diverged_folds=result.diverged_folds,
             versions=_VERSIONS,
-            **{name: getattr(result, name) if number == first else 0 for name in _WORK},
+            **{name: getattr(result, name) if index == first else 0 for name in _COSTS},
         )
-        rows.append((row, run.book.fold_scores(number)))
+        rows.append((row, run.book.fold_scores(index)))
     n_updates = record(database, *rows[0], rows[1:], run.cost.n_uncounted, run.uncounted_since)
     return None if n_updates is None else (name, n_updates)
 
@@ -567,15 +574,15 @@ def checked_arguments(
     keep_outputs: Literal["auto", "all", False] = "auto",
     **settings: Unpack[Arguments],
 ) -> tuple[Space, CrossValidation, str | None, Database | None, int, Leases | None]:
-    """Return the arguments of an ``Evaluator`` from those of ``treecv_objective``."""
+    """Check the arguments of ``treecv_objective`` and convert them to those of ``Evaluator``."""
     checked = Settings(**settings)
     report = checked.report
     if report == "auto":  # the first trial chooses
         checked = replace(checked, report=None)
     estimator = as_estimator(estimator)
-    batch_size = check_integer("batch_size", batch_size, MOST_SIDE_BY_SIDE)
+    batch_size = check_integer("batch_size", batch_size, MAX_BATCH_SIZE)
     space = as_space(estimator, param_distributions, param_grid)
-    shown = space.example
+    example = space.example
     store_max_bytes = check_bytes("store_max_bytes", store_max_bytes)
     database = None if store is None else Database(store)
     models = None if database is None else ModelStore(database, store_max_bytes)
@@ -586,32 +593,33 @@ def checked_arguments(
         grid = {name: tuple(axis.values) for name, axis in axes.items()}
     search = Search({name: axis.ends for name, axis in axes.items()}, grid, keep_outputs)
     made_cache = _make_cache(cache, models)
-    cross_validation = CrossValidation.of(X, y, checked, shown, made_cache, with_others, search)
+    cross_validation = CrossValidation.of(X, y, checked, example, made_cache, with_others, search)
     if axes:
         argument = "param_distributions" if space.grids is None else "param_grid"
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
             for value in axes["n_epochs"].ends:
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        # Raise errors here and not in the first trial. A categorical parameter may add a
-        # method: SGDClassifier has predict_proba with some losses only.
+        # Errors are raised here rather than in the first trial. The class of the estimator is
+        # checked for methods if a parameter is categorical, because values may add a method:
+        # SGDClassifier has predict_proba only for some losses.
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
-        run = run_for(cross_validation, shown, of_class=choices, searched=axes)
+        run = run_for(cross_validation, example, of_class=choices, searched=axes)
         if run.why_no_early_report:
             raise ValueError(run.why_no_early_report)
         if run.plan.capabilities.is_incremental:
-            check_effect(argument, shown, {n: not d.single() for n, d in distributions.items()})
-            cross_validation.unused.warn(shown, axes, checked.n_epochs)
+            check_effect(argument, example, {n: not d.single() for n, d in distributions.items()})
+            cross_validation.unused.warn(example, axes, checked.n_epochs)
             run.plan.prepare()
     leases = None
     if space.grids is not None and batch_size > 1 and models is not None:
-        if isinstance(cross_validation.shared.cache_for(shown), StoredModelCache):
+        if isinstance(cross_validation.shared.cache_for(example), StoredModelCache):
             leases = Leases(models)
     return space, cross_validation, report, database, batch_size, leases
 
 
 def _make_cache(cache: str | ModelCache | None, store: ModelStore | None) -> AnyCache | None:
-    """Return the cache of models that ``cache`` and ``store`` describe."""
+    """Return the model cache for the arguments ``cache`` and ``store``."""
     if cache is None:
         return None
     if isinstance(cache, str) and cache == "memory":

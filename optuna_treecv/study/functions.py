@@ -42,105 +42,110 @@ def treecv_objective(
     keep_outputs: Literal["auto", "all", False] = "auto",
     **settings: Unpack[Arguments],
 ) -> TreeCVObjective:
-    """Make an objective for ``study.optimize`` that evaluates each trial by cross-validation.
+    """Create an objective for ``study.optimize`` that evaluates each trial by cross-validation.
 
-    All trials use the same folds and the same orders of rows, so their values can be compared in
-    pairs. The objective can be pickled and shared by threads (``study.optimize(n_jobs=2)``). It
-    can also be called with ``study.best_trial`` or an ``optuna.trial.FixedTrial``.
+    All trials use the same folds and process the rows in the same order, so their fold scores can
+    be compared in pairs. The objective can be pickled, and threads can share it
+    (``study.optimize(n_jobs=2)``). It can also be called with ``study.best_trial`` or an
+    ``optuna.trial.FixedTrial``.
 
     Parameters
     ----------
     estimator : estimator, River model, or callable
-        An estimator whose parameters are searched; or a callable ``trial -> estimator`` that
-        suggests parameters itself. The parameters of a Pipeline are named ``step__parameter``. The
-        tree needs ``partial_fit``, in a Pipeline for each step that is not stateless. The tree's
-        score is that of the model after one pass over the training rows, in the order of the tree;
-        a search over parameters that ``partial_fit`` does not use is refused. Any other estimator
-        is fitted on each fold, also one whose ``fit`` makes other passes than ``partial_fit``.
-        Pipelines that differ only in later steps then share the fits of the steps before them.
+        An estimator whose parameters are searched, or a callable ``trial -> estimator`` that
+        suggests the parameters and creates the estimator. The parameters of a Pipeline are named
+        ``step__parameter``. TreeCV requires ``partial_fit``; in a Pipeline, each step must have it
+        or be stateless. It scores the model after one pass over the training rows, in the order of
+        the tree, and raises an error if a searched parameter has no effect on ``partial_fit``.
+        Estimators for which there is no faster method are refitted on each fold, including those
+        whose ``fit`` differs from one pass of ``partial_fit``. Pipelines that differ only in later
+        steps then share the fits of the earlier steps.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
-        The rows or their path, as for ``tree_cross_validate``. They must not be changed while the
-        objective is in use.
+        The rows, or the path of a file with rows, as for ``tree_cross_validate``. They must not be
+        modified while the objective is in use.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels or targets, as for ``tree_cross_validate``.
     param_distributions : dict of str to distribution or list, "auto" or None, default=None
         The search space, by parameter name: distributions of Optuna, ``uniform``, ``loguniform``
-        or ``randint`` of SciPy, or lists of values. With an estimator, either this or
-        ``param_grid`` is required; with a callable, neither may be given. "auto" is the
-        recommended space of a known estimator, in a Pipeline of its last step. Parameters of the
-        estimator that differ from their defaults keep their values. Categories other than
-        numbers, strings, bools and None, such as the tuples of ``ngram_range``, are texts in
-        trials, as in ``param_grid``: Optuna cannot store them. Estimators get the values, and
-        ``values_of(study.best_params)`` returns them.
+        or ``randint`` of SciPy, or lists of values. If ``estimator`` is an estimator, either this
+        or ``param_grid`` is required; if it is a callable, neither may be given. "auto" selects
+        the recommended search space of the estimator, or of the last step of a Pipeline;
+        parameters that differ from their defaults are not searched. Optuna can only store numbers,
+        strings, bools and None. Other categories, such as the tuples of ``ngram_range``, are
+        stored as strings. Estimators receive the original values, which
+        ``values_of(study.best_params)`` returns.
     param_grid : dict of str to list, or list of such dicts, default=None
-        The grid to search, as ``GridSearchCV`` takes it; use it with
-        ``sampler=objective.grid_sampler()``. Points that several dicts share are visited once, and
-        a parameter that a dict leaves out keeps the estimator's value there. Estimators get the
-        values as given. In trials, lists of integers or of floats become int or float
-        parameters, on a log scale if they are positive and span a factor of more than 100. Other
-        lists become categories, of texts if Optuna cannot distinguish the values.
+        The grid to search, as for ``GridSearchCV``; use it with
+        ``sampler=objective.grid_sampler()``. Points that occur in several dicts are visited once,
+        and a parameter that is missing in a dict keeps the estimator's value. Estimators receive
+        the values as given. In trials, a list of integers or floats becomes an int or float
+        parameter, on a log scale if all values are positive and the largest is more than 100 times
+        the smallest. Any other list becomes a categorical parameter; its values are stored as
+        strings if Optuna cannot distinguish them.
     batch_size : int, default=32
-        The most candidates that are trained in one batch, in one pass over the rows, 1 to 1024.
-        These are points of the grid that have had no trial yet, and trials that run at the same
-        time (``study.optimize(n_jobs=...)``). The scores of a candidate do not depend on its
-        batch. Pruning saves no work within a batch, except with ``report="progressive"`` and a
+        The maximum number of candidates that are trained in one pass over the rows, 1 to 1024. A
+        batch consists of grid points that have no trial yet, and of concurrent trials
+        (``study.optimize(n_jobs=...)``). The scores of a candidate do not depend on its batch.
+        Pruning saves no work within a batch, except with ``report="progressive"`` and a
         ``RacingPruner``.
     cache : {"memory", None} or ModelCache, default="memory"
-        The cache by which trials share models. Training that two trials have in common is done
-        once; no score depends on this. "memory" makes one cache of 256 MiB for this objective;
-        None switches sharing off; one ``ModelCache`` can be given to several objectives.
+        The cache through which trials share models, so that training that several trials have in
+        common is done only once. Scores do not depend on the cache. "memory" creates a cache of
+        256 MiB for this objective, None disables caching, and a ``ModelCache`` can be passed to
+        several objectives.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
         A SQLite file or a PostgreSQL database, such as ``"sqlite:///treecv_store.db"`` or the URL
         of the study's PostgreSQL database. It stores the score of every fold, and the models that
         took long to train, for other workers and later runs. A trial that was killed while its
-        folds were fitted can be resumed at the next fold. Read it with ``optuna_treecv.history``.
-        If it is lost, trials continue without it. A callable, () -> Engine, keeps a password out
-        of the pickles of the objective.
+        folds were fitted can be resumed at the next fold. Read the store with
+        ``optuna_treecv.history``. If the connection is lost, trials continue without the store.
+        Pass a callable, () -> Engine, to keep a password out of pickles of the objective.
     store_max_bytes : int, default=256 MiB
-        Bytes for shared models in the store. When more are written, the oldest models and those
-        that took the fewest seconds per byte are deleted. Fold scores are never deleted.
+        The maximum number of bytes of the models in the store. Beyond it, old models and models
+        that took the fewest seconds per byte to train are deleted. Fold scores are never deleted.
     keep_outputs : {"auto", "all", False}, default="auto"
-        Which out-of-fold outputs of trials are kept in memory, for ``honest`` and ``ensemble``.
-        "auto" keeps the predictions and probabilities that the scores need anyway. "all" also
-        keeps those that only an ensemble needs; each fitted fold predicts once more for this.
-        Outputs and scores of trials take up to 256 MiB: those of the worst trials are dropped
-        first.
+        Which out-of-fold outputs of trials are kept in memory for ``honest`` and ``ensemble``.
+        "auto" keeps the predictions and probabilities that are computed for the scores anyway.
+        "all" also keeps outputs that only an ensemble needs, for which the model of each fitted
+        fold predicts once more. The outputs and scores of trials take up to 256 MiB; those of the
+        worst trials are dropped first.
     **settings
 
     Returns
     -------
     TreeCVObjective
-        Callable with a trial. ``.direction`` is the direction that the study must have (or
-        ``.directions``), ``.evaluate(params)`` returns a ``CVResult`` without a study, and
-        ``.best_estimator(study)`` returns the best estimator, fitted on all rows.
+        The objective, to be called with a trial. Its attribute ``direction`` is the direction that
+        the study must have (``directions`` if there are several), ``evaluate(params)`` returns a
+        ``CVResult`` without a study, and ``best_estimator(study)`` returns the estimator of the
+        best trial, fitted on all rows.
 
     Raises
     ------
     ValueError
-        If an argument is wrong.
+        If an argument is invalid.
 
-    See Also
-    --------
-    tree_cross_validate : One evaluation without Optuna.
+    See Also -------- tree_cross_validate : Cross-validates one estimator without Optuna.
 
     Notes
     -----
     Each trial gets a user attribute ``treecv``, a dict:
 
-    * ``mean_test_score`` and ``std_test_score``, to 6 digits; a pooled score and a hold-out have
-      ``std_error`` in place of the latter;
-    * ``score_<name>`` for each of several scores;
-    * ``folds_scored``, ``n_updates`` (rows trained on), ``method`` and ``seconds``;
-    * with a store, ``run`` (the name of the evaluation there) and ``seconds_store``;
+    * ``mean_test_score`` and ``std_test_score``, rounded to 6 digits; for a pooled score and a
+      hold-out, ``std_error`` replaces the latter;
+    * ``score_<name>``, the mean of each score, if there are several scores;
+    * ``folds_scored``, ``n_updates`` (the number of rows trained on), ``method`` and ``seconds``;
+    * with a store, ``run`` (the name of the evaluation in the store) and ``seconds_store``;
     * with ``n_estimators="best"``, ``n_estimators`` and ``curve``; for forests with
       ``oob_score=True``, ``oob_score``;
-    * ``diverged_folds``, if there are any.
+    * ``diverged_folds``, if any fold diverged.
 
-    While rows are read from a file, the attribute ``treecv_progress`` has the share that is done.
+    While rows are read from a file, the attribute ``treecv_progress`` shows the progress.
 
-    The first fold of a tree is ready after about one pass over the data. With reports of folds,
-    pruning saves the work after that; early reports come before. If folds are fitted, pruning
-    saves the fits that have not begun; ``n_jobs`` workers begin as many at once.
+    With TreeCV, the first fold score is available after about one pass over the data. If fold
+    scores are reported, pruning saves only the work after this pass; with
+    ``report="progressive"``, a trial can be pruned during the pass. If the estimator is refitted
+    on each fold, pruning saves the fits that have not started yet; ``n_jobs`` workers start that
+    many fits at the same time.
 
     Examples
     --------
@@ -188,49 +193,49 @@ def select(
     simpler: Simpler | None = None,
     level: float = 0.95,
 ) -> Choice:
-    """Choose a trial of a study, with the comparisons that support the choice.
+    """Choose a trial of a study, and compare it with the other trials.
 
-    All trials of an objective have the same folds, so they are compared in pairs. The standard
-    error of a paired difference is often a quarter of that of a mean: 0.00014 against 0.00056 on
-    Covertype by leave-one-out.
+    All trials of an objective use the same folds, so their scores are compared in pairs. The
+    standard error of a paired difference is often much smaller than the standard error of a mean:
+    0.00014 versus 0.00056 for leave-one-out on Covertype.
 
     Parameters
     ----------
     study : optuna.Study
         A study with one objective and at least one complete trial.
     objective : TreeCVObjective
-        The objective that the study was run with. It has the fold scores of the trials that it
-        has evaluated itself in memory, up to 256 MiB of the best ones; those of other trials are
-        read from its store. With ``row_losses=True`` it compares its trials over rows.
+        The objective with which the study was run. It keeps the fold scores of the trials that it
+        has evaluated in memory, up to 256 MiB for the best ones; the fold scores of other trials
+        are read from its store. If it has ``row_losses=True``, trials are compared over rows.
     rule : {"best", "one_se"} or callable, default="best"
-        "best" takes the best value. "one_se" takes the simplest of the trials whose paired
-        difference from the best one is at most its standard error. A callable gets a list of
-        candidates, the best one first, each with its ``trial`` and its ``difference`` from the
-        best one, and returns one of them or the number of its trial.
+        "best" selects the trial with the best value. "one_se" selects the simplest trial among
+        those whose paired difference from the best trial is at most the standard error of this
+        difference. A callable takes a list of candidates, the best one first, with the attributes
+        ``trial`` and ``difference`` (the paired difference from the best trial). It returns one of
+        them, or the number of its trial.
     simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
-        For "one_se": which values of a parameter make a simpler model, the most important
-        parameter first. It may be omitted if a single parameter with a usual direction is
-        searched, such as ``alpha``. For trials of different kinds of estimators: with "n_updates",
-        the simplest trial is the one that was trained on the fewest rows; with a callable,
-        (params) -> float, it is the one with the smallest number.
+        Used if rule="one_se". A dict tells for each parameter whether larger or smaller values
+        make a model simpler; the most important parameter comes first. It may be omitted if the
+        only searched parameter has a usual direction, such as ``alpha``. To compare different
+        kinds of estimators, use "n_updates", by which the simplest model is the one trained on the
+        fewest rows, or a callable, (params) -> float, which returns the smallest number for the
+        simplest model.
     level : float, default=0.95
-        The probability with which intervals cover their targets.
+        The coverage probability of the intervals.
 
     Returns
     -------
     Choice
-        The chosen trial, its interval, and the differences of others from the best one.
+        The chosen trial, its interval, and the differences of other trials from the best one.
 
     Raises
     ------
     ValueError
-        If an argument is wrong, if the study has another evaluation than the objective, or if the
-        fold scores of the best trial are unknown.
+        If an argument is invalid, if the study was run with other data, folds or scoring than
+        those of the objective, or if the fold scores of the best trial are unknown.
 
-    See Also
-    --------
-    TreeCVObjective.best_estimator : Fits the chosen model.
-    optuna_treecv.report.plot_choice : Draws the comparisons.
+    See Also -------- TreeCVObjective.best_estimator : Fits the estimator of the chosen trial.
+    optuna_treecv.report.plot_choice : Plots the comparisons.
 
     Examples
     --------
@@ -251,11 +256,13 @@ def select(
     True
     """
     if not isinstance(objective, TreeCVObjective):
-        raise ValueError(f"objective must be one of treecv_objective, got {objective!r}.")
+        raise ValueError(
+            f"objective must be an objective that treecv_objective returned, got {objective!r}."
+        )
     contest = objective.evaluator.contest(study)
     choice = choice_of(contest, rule, simpler, level)
     if isinstance(rule, str):
-        # Without the scores for it, there is no correction; its note repeats its warning.
+        # The correction is omitted if its scores are unknown. Its warnings are also in its note.
         with suppress(ValueError), warnings.catch_warnings(action="ignore"):
             return replace(choice, honest=honest_of(contest, rule, simpler, level))
     return choice

@@ -1,4 +1,4 @@
-"""A sampler of grids of hundreds of points, and of unions of grids."""
+"""A grid sampler that is fast for grids of hundreds of points and supports unions of grids."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,51 +15,52 @@ from optuna_treecv.study.space import Grid
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-# The number of failures by point; for each trial of the finished first ones, its point if it
-# failed, else None; and the points that none of these has completed.
-_Seen = tuple[Counter[int | None], list[int | None], set[int | None]]
+# The number of failures of each point; for each of the first trials, all of which have finished,
+# its point if it failed, else None; and the points that none of these trials has completed.
+_Progress = tuple[Counter[int | None], list[int | None], set[int | None]]
 
 
 class GridSampler(optuna.samplers.GridSampler):
-    """Optuna's grid sampler, for grids of hundreds of points and for unions of grids.
+    """A grid sampler that is faster than Optuna's for large grids and supports unions of grids.
 
-    After each trial, Optuna's sampler compares the grid of every trial with its grid, value by
-    value: n points cost n^3 comparisons per study, which can take longer than the training. This
-    sampler compares grids as a whole. A point whose trial failed, or was interrupted, is evaluated
-    again after all others, whereas Optuna's sampler counts it as visited.
+    After each trial, Optuna's sampler compares its grid with the grid of every trial, value by
+    value. A study of n points needs n^3 comparisons, which can take longer than the training. This
+    sampler compares each grid as one string. A point whose trial has failed or was interrupted is
+    evaluated again after all others, whereas Optuna's sampler counts it as visited.
 
     Parameters
     ----------
     grids : list of dict of str to list
-        Grids of the same parameters. A point of several grids is visited once.
+        Grids of the same parameters. A point that is in several grids is visited once.
     seed : int, default=None
-        The seed of the order in which the points come.
+        The seed of the order in which the points are visited.
     """
 
     def __init__(self, grids: Sequence[Grid], seed: int | None = None) -> None:
-        self._seen: WeakKeyDictionary[optuna.Study, _Seen] = WeakKeyDictionary()
+        self._progress: WeakKeyDictionary[optuna.Study, _Progress] = WeakKeyDictionary()
         if len(grids) == 1:
             super().__init__(grids[0], seed)
             self._as_text = repr(self._search_space)
             return
         super().__init__({}, seed)
         self._param_names = sorted(grids[0])
-        # It identifies the trials of the same grid; a list of all points would be long.
+        # Trials store this dict. Trials of the same grid are recognized by it. Storing the list of
+        # all points would take more space.
         lists: dict[str, Opaque] = {n: [grid[n] for grid in grids] for n in self._param_names}
         self._search_space = lists
         self._as_text = repr(self._search_space)
         points = (product(*(grid[name] for name in self._param_names)) for grid in grids)
-        # Codes that differ are not equal.
+        # Different values have codes that are not equal, so ``dict`` does not merge them.
         distinct: list[Opaque] = list(dict.fromkeys(chain(*points)))
         self._n_min_trials = len(distinct)
         self._rng.rng.shuffle(distinct)
         self._all_grids = distinct
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_seen": None}  # weak references cannot be pickled
+        return {**self.__dict__, "_progress": None}  # weak references cannot be pickled
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _seen=WeakKeyDictionary())
+        self.__dict__.update(state, _progress=WeakKeyDictionary())
 
     def after_trial(
         self,
@@ -68,58 +69,60 @@ class GridSampler(optuna.samplers.GridSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Stop the study after the last point; Optuna's sampler fails after enqueued trials."""
+        """Stop the study after the last point. Optuna's own method fails after enqueued trials."""
         point = trial.system_attrs.get("grid_id")
-        failures, _, _ = self._seen_in(study)
+        failures, _, _ = self._progress_in(study)
         if state == TrialState.FAIL:
             failures[point] += 1
-        remaining_points = set(chain(*self._open(study)))
+        remaining_points = set(chain(*self._open_points(study)))
         if state != TrialState.FAIL:
-            remaining_points.discard(point)  # its trial still counts as running
+            remaining_points.discard(point)  # its trial is still in the state RUNNING
         if not remaining_points:
-            failures.clear()  # a later call evaluates these points again
+            failures.clear()  # a later call of optimize evaluates failed points again
             study.stop()
 
     def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
-        """Return the points without a trial, or else failed ones, or else running ones."""
-        return [x for x in next(filter(None, self._open(study)), ()) if x is not None]
+        """Return the unvisited points; if there are none, failed ones; else running ones."""
+        return [x for x in next(filter(None, self._open_points(study)), ()) if x is not None]
 
-    def _open(self, study: optuna.Study) -> tuple[set[int | None], ...]:
-        """Return the open points: those without a trial, failed ones, and running ones.
+    def _open_points(self, study: optuna.Study) -> tuple[set[int | None], ...]:
+        """Return three sets of open points: without a trial, failed and running.
 
-        Points that have failed twice are not open, so that the study ends.
+        A point that has failed twice is not open. Otherwise the study might never end.
         """
-        failures, over, unvisited = self._seen_in(study)
+        failures, finished, unvisited = self._progress_in(study)
         trials = study._storage.get_all_trials(study._study_id, deepcopy=False)
-        while len(over) < len(trials) and trials[len(over)].state.is_finished():
-            trial = trials[len(over)]
+        while len(finished) < len(trials) and trials[len(finished)].state.is_finished():
+            trial = trials[len(finished)]
             point, has_failed = self._point_of(trial), trial.state == TrialState.FAIL
-            over.append(point if has_failed else None)
+            finished.append(point if has_failed else None)
             if not has_failed:
                 unvisited.discard(point)
         points: dict[TrialState, set[int | None]] = {state: set() for state in TrialState}
-        for trial in trials[len(over) :]:
+        for trial in trials[len(finished) :]:
             points[trial.state].add(self._point_of(trial))
         open_points = unvisited - points[TrialState.COMPLETE] - points[TrialState.PRUNED]
-        open_points -= {point for point, times in list(failures.items()) if times > 1}
+        open_points -= {point for point, n_failures in list(failures.items()) if n_failures > 1}
         running = open_points & points[TrialState.RUNNING]
-        failed = open_points & points[TrialState.FAIL].union(over) - running
+        failed = open_points & points[TrialState.FAIL].union(finished) - running
         return open_points - failed - running, failed, running
 
-    def _seen_in(self, study: optuna.Study) -> _Seen:
-        """Return the state of a study's points so far."""
-        seen = self._seen.get(study)
-        if seen is None:  # another thread must not see the set before it is full
+    def _progress_in(self, study: optuna.Study) -> _Progress:
+        """Return the progress of a study: the failed and the unvisited points."""
+        progress = self._progress.get(study)
+        if progress is None:  # another thread must not see an incomplete set
             points = set[int | None](range(self._n_min_trials))
-            seen = self._seen.setdefault(study, (Counter(), [], points))
-        return seen
+            progress = self._progress.setdefault(study, (Counter(), [], points))
+        return progress
 
     def _point_of(self, trial: FrozenTrial) -> int | None:
-        """Return the number of a trial's point; None if it is of another grid, or enqueued."""
+        """Return the index of a trial's point; None if it is enqueued or from another grid."""
         point: int | None = trial.system_attrs.get("grid_id")
-        is_ours = point is not None and self._same_search_space(trial.system_attrs["search_space"])
-        return point if is_ours else None
+        is_in_grid = point is not None and self._same_search_space(
+            trial.system_attrs["search_space"]
+        )
+        return point if is_in_grid else None
 
     def _same_search_space(self, search_space: Mapping[str, Sequence[ParamValue]]) -> bool:
-        # As texts, in which 1, 1.0 and True differ.
+        # Strings are compared, because they distinguish 1, 1.0 and True.
         return search_space is self._search_space or repr(search_space) == self._as_text

@@ -1,4 +1,4 @@
-"""The expected score of a study's chosen trial, corrected for the choice."""
+"""The expected score of the trial that is chosen from a study, corrected for the choice."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -38,34 +38,46 @@ from optuna_treecv.study.choice import Simpler
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
-#: With fewer units, a bootstrap cannot estimate the optimism of the best score.
-FEWEST_UNITS, FEWEST_FOLDS = 50, 5
+#: With fewer rows or groups, a bootstrap cannot estimate the optimism of the best score.
+MIN_UNITS = 50
 
-# The most trials, and the most of their fold scores, that are read from a store to correct the
-# score of the best one.
-_MOST_BY_FOLDS, _MOST_SCORES = 200, 2**20
+#: With fewer folds, a bootstrap cannot estimate the optimism of the best score.
+MIN_FOLDS = 5
 
-# Neighbouring blocks with a larger correlation than this are noted.
-_NOTED = 0.2
+# Fold scores are read from a store for at most this number of trials.
+_MAX_TRIALS = 200
 
-# Trials that differ from the best one by more than the interval of this level are never chosen.
-_NEAR = 0.997
+# The maximum number of fold scores that are read from a store.
+_MAX_SCORES = 2**20
 
-# The most units that are drawn in one bootstrap, and the fewest and the most draws.
-_MOST_DRAWN = 2**22
-_FEWEST_DRAWS, _MOST_DRAWS = 50, 500
-# The most bytes of losses of rows; those of worse trials are omitted.
-_MOST_BYTES = 2**28
-# The seed of the draws, fixed so that objectives and stores correct the same scores alike.
+# A correlation of neighboring blocks above this value is mentioned in the note.
+_MAX_CORRELATION = 0.2
+
+# A trial is no contender if the interval of its difference from the best one, at this level, does
+# not contain 0.
+_CONTENDER_LEVEL = 0.997
+
+# The maximum number of units, over all draws of a bootstrap.
+_MAX_DRAWN_UNITS = 2**22
+
+# The minimum and the maximum number of bootstrap draws.
+_MIN_DRAWS, _MAX_DRAWS = 50, 500
+
+# The maximum number of bytes of row losses. Worse trials are omitted if they exceed it.
+_MAX_LOSS_BYTES = 2**28
+
+# The seed of the draws. It is fixed, so that an objective and a store compute the same correction
+# from the same scores.
 _SEED = 0
 
-#: Takes the means of candidates, (n_draws, n_candidates), smaller ones being better, and the
-#: draws, (n_draws, n_units), and returns the candidates that are chosen, (n_draws,).
+#: A rule of choice for bootstrap draws. It takes the mean losses of shape (n_draws, n_candidates)
+#: and the draws of shape (n_draws, n_units), and returns the index of the chosen candidate for
+#: each draw, of shape (n_draws,).
 Rule = Callable[[Array, Array], Array]
 
-#: The choice, the contenders with known losses, the numbers of those without, the losses, and the
-#: function that computes the corrected mean loss. It refers neither to rows nor to an objective;
-#: losses of rows take at most 256 MiB.
+#: The choice, the contenders with known losses, the trial numbers of contenders with unknown
+#: losses, the losses, and a function that computes the corrected mean loss. The function refers
+#: neither to the data nor to an objective. It holds at most 256 MiB of row losses.
 Correction = tuple[Choice, list[FrozenTrial], list[int], "Losses", Callable[[], float]]
 
 
@@ -73,36 +85,38 @@ Correction = tuple[Choice, list[FrozenTrial], list[int], "Losses", Callable[[], 
 class Honest(HasInterval):
     r"""The expected score of the chosen model of a study, with an interval.
 
-    The best of several noisy values looks better than it is. With the losses of all trials for
-    each row, the choice can be repeated on bootstrap samples of the rows, and the chosen trial
-    scored on the out-of-bag rows (BBC-CV, Tsamardinos et al. 2018 [1]_).
+    The best of several noisy values is better than its expectation. To correct this bias, the
+    choice is repeated on bootstrap samples of the rows, and the chosen trial is scored on the
+    out-of-bag rows (BBC-CV, Tsamardinos et al. 2018 [1]_).
 
     Attributes
     ----------
     mean : float
         The corrected score.
     interval : Interval
-        Its interval, from the better end of the interval around ``value`` to the worse end of that
-        around ``mean``. It covers the mean risk of the fold models of the chosen trial. With few
-        rows, the model that is trained on all rows is better than these.
+        The interval of the mean risk of the fold models of the chosen trial. It extends from the
+        better end of the interval around ``value`` to the worse end of the interval around
+        ``mean``. With few rows, a model that is trained on all rows is better than the fold
+        models.
     low, high, level : float
         The ends and the level of the interval.
     value : float
-        The value of the trial, which is not corrected.
+        The value of the chosen trial without the correction.
     trial : optuna.trial.FrozenTrial
         The chosen trial.
     trial_number : int
-        Its number.
+        The number of the chosen trial.
     by : {"rows", "groups", "blocks", "folds"}
-        The units that the bootstrap draws. Blocks are consecutive test rows of time-ordered
-        splits.
+        The units from which the bootstrap samples are drawn. Blocks are runs of consecutive test
+        rows, for time-ordered splits.
     n_contenders : int
-        The number of trials that might have been chosen. All others are worse by more than noise.
+        The number of trials that might have been chosen. The others are worse by more than the
+        noise.
     left_out : list of int
-        The numbers of trials that might have been chosen, but whose outputs are unknown. If there
+        The numbers of trials that might have been chosen but whose outputs are unknown. If there
         are any, the correction is too small.
     note : str
-        The reason why the correction may mislead; "" if there is none.
+        The reason why the correction may be misleading; "" if there is none.
 
     References
     ----------
@@ -125,7 +139,7 @@ class Honest(HasInterval):
         return self.trial.number
 
     def __setstate__(self, state: dict[str, Opaque]) -> None:
-        """Restore a pickle, in which ``n_contenders`` was once ``n_trials``."""
+        """Restore a pickle. In earlier versions, ``n_contenders`` was named ``n_trials``."""
         if "n_trials" in state:
             state = {**state, "n_contenders": state["n_trials"]}
         vars(self).update(state)
@@ -143,134 +157,137 @@ class Honest(HasInterval):
 
 
 def out_of_bag_mean(losses: Losses, choose: Rule, chosen: int) -> float:
-    r"""Return the out-of-bag mean loss of the candidates that a rule chooses, by the bootstrap.
+    r"""Return the bootstrap estimate of the mean loss of the candidate that a rule chooses.
 
-    For each bootstrap draw b of units, the candidate :math:`c_b` that is chosen on it is scored on
-    the out-of-bag units. The mean of these losses :math:`\ell_b(c_b)` is that of BBC-CV. With the
-    candidate c that is chosen on all units, whose mean loss R is known, it is computed as
-    :math:`R + \frac{1}{B} \sum_b (\ell_b(c_b) - \ell_b(c))`, which takes fewer draws. It is
-    clipped to the range of the candidates' means, because the chosen one is one of them. Otherwise
-    the mean of two candidates with the same scores could be worse than both.
+    For each bootstrap draw b of the units, the rule chooses a candidate :math:`c_b`, whose mean
+    loss on the out-of-bag units is :math:`\ell_b(c_b)`. BBC-CV estimates the loss by the mean of
+    :math:`\ell_b(c_b)` over the draws. This function uses the control variate :math:`\ell_b(c)` of
+    the candidate c that is chosen on all units, whose mean loss R is known: it returns :math:`R +
+    \frac{1}{B} \sum_b (\ell_b(c_b) - \ell_b(c))`, which needs fewer draws. The result is clipped
+    to the range of the candidates' mean losses. Otherwise, the estimate for two candidates with
+    equal scores could be worse than both.
 
     Parameters
     ----------
     losses : Losses
     choose : callable
     chosen : int
-        The candidate that is chosen on all units.
+        The index of the candidate that is chosen on all units.
     """
     n_units = len(losses.shares)
-    n_draws = int(np.clip(_MOST_DRAWN // n_units, _FEWEST_DRAWS, _MOST_DRAWS))
-    out_of_bag = []
-    for draws, lacking in draws_of_units(n_units, n_draws, _SEED):
-        inside = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
-        outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]
-        of_chosen = np.take_along_axis(outside, choose(inside, draws)[:, None], 1)[:, 0]
-        out_of_bag.append(of_chosen - outside[:, chosen])
+    n_draws = int(np.clip(_MAX_DRAWN_UNITS // n_units, _MIN_DRAWS, _MAX_DRAWS))
+    differences = []
+    for draws, out_of_bag in draws_of_units(n_units, n_draws, _SEED):
+        draw_means = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
+        out_of_bag_means = out_of_bag @ losses.parts.T / (out_of_bag @ losses.shares)[:, None]
+        columns = choose(draw_means, draws)[:, None]
+        chosen_means = np.take_along_axis(out_of_bag_means, columns, axis=1)[:, 0]
+        differences.append(chosen_means - out_of_bag_means[:, chosen])
     means = losses.parts.sum(axis=1)
-    mean = means[chosen] + np.mean(np.concatenate(out_of_bag))
+    mean = means[chosen] + np.mean(np.concatenate(differences))
     return float(np.clip(mean, means.min(), means.max()))
 
 
 def choose_best(means: Array, draws: Array) -> Array:
-    """Choose the candidates with the smallest means."""
+    """Return the index of the candidate with the smallest mean loss, for each draw."""
     return means.argmin(axis=1)
 
 
 def choose_simplest(losses: Losses, ranks: Array) -> Rule:
-    """Return the rule that takes the simplest candidate within a standard error of the best one.
+    """Return the rule that chooses the simplest candidate within one standard error of the best.
 
     Parameters
     ----------
     losses : Losses
     ranks : ndarray of shape (n_candidates,)
-        The rank of each candidate by simplicity, 0 for the simplest one.
+        The rank of each candidate by simplicity; 0 is the simplest one.
     """
 
     def choose(means: Array, draws: Array) -> Array:
         chosen = np.empty(len(draws), np.intp)
-        for number, (of_draw, draw) in enumerate(zip(means, draws, strict=True)):
-            best = of_draw.argmin()
-            differences = of_draw - of_draw[best]
-            # For unit i, the part of the difference minus its share of the mean, as in
-            # ``difference_by_rows``.
+        for index, (draw_means, draw) in enumerate(zip(means, draws, strict=True)):
+            best = draw_means.argmin()
+            differences = draw_means - draw_means[best]
+            # For each unit, its contribution to the difference minus its share of the mean
+            # difference, as in ``difference_by_rows``.
             centred = losses.parts - losses.parts[best] - differences[:, None] * losses.shares
             errors = np.sqrt(np.square(centred) @ draw) / (draw @ losses.shares)
             is_near = differences <= errors
-            chosen[number] = np.flatnonzero(is_near)[ranks[is_near].argmin()]
+            chosen[index] = np.flatnonzero(is_near)[ranks[is_near].argmin()]
         return chosen
 
     return choose
 
 
-def near_trials(contest: Contest) -> list[FrozenTrial]:
-    """Return the trials that might have been chosen on other rows, in the order of numbers.
+def contending_trials(contest: Contest) -> list[FrozenTrial]:
+    """Return the trials that might have been chosen with other rows, sorted by number.
 
-    By the scores of folds, their differences from the best one are within the noise. Trials with
-    unknown fold scores are included. If the best one came first, it would win ties on a draw by
-    its score on out-of-bag rows.
+    These are the trials whose fold scores differ from those of the best trial by no more than the
+    noise, and the trials with unknown fold scores. They are sorted by number rather than by score,
+    because otherwise ties within a draw would be broken by scores on out-of-bag rows.
     """
     best, *others = contest.trials
     folds = contest.folds_of(contest.trials)
     if best.number not in folds or contest.n_folds < 2:
         return in_order(contest.trials)
-    reach = student_quantile(_NEAR, contest.n_folds - 1)
-    near = [best]
+    max_errors = student_quantile(_CONTENDER_LEVEL, contest.n_folds - 1)
+    contending = [best]
     for trial in others:
         if trial.number in folds:
             differences = folds[trial.number].astype(float) - folds[best.number]
             error = fold_error(differences, contest.n_folds, contest.overlap)
-            if abs(differences.mean()) > reach * error:
+            if abs(differences.mean()) > max_errors * error:
                 continue
-        near.append(trial)
-    return in_order(near)
+        contending.append(trial)
+    return in_order(contending)
 
 
 def correction_of(
     contest: Contest, rule: RuleName, simpler: Simpler | None, level: float
 ) -> Correction:
-    """Return the parts of the corrected score of the trial that a rule chooses.
+    """Prepare the correction of the score of the trial that a rule chooses.
 
     Parameters
     ----------
     contest : Contest
     rule : {"best", "one_se"}
     simpler : dict of str to {"larger", "smaller"}, "n_updates", callable or None
-        For "one_se".
+        Used if the rule is "one_se", see ``select``.
     level : float
     """
     check_choice("rule", rule, RULES)
     choice, run = choice_of(contest, rule, simpler, level), contest.run
     assert run is not None
-    tested, near = run.request.cross_validation.tested(run.method_name), near_trials(contest)
-    most = max(1, _MOST_BYTES // (8 * len(tested.rows)))
-    numbers = {choice.trial.number, *(trial.number for trial in contest.trials[:most])}
-    trials = [trial for trial in near if trial.number in numbers]
+    tested = run.request.cross_validation.tested(run.method_name)
+    contending = contending_trials(contest)
+    max_trials = max(1, _MAX_LOSS_BYTES // (8 * len(tested.rows)))
+    numbers = {choice.trial.number, *(trial.number for trial in contest.trials[:max_trials])}
+    trials = [trial for trial in contending if trial.number in numbers]
     contenders, losses = _losses(contest, run, tested, trials)
     if choice.trial.number not in {trial.number for trial in contenders}:
         raise ValueError(
-            "honest needs the out-of-fold outputs or the fold scores of the chosen trial, but "
-            f"those of trial {choice.trial.number} are unknown, {contest.why_unknown}."
+            "honest needs the out-of-fold outputs or the fold scores of the chosen trial, but for "
+            f"trial {choice.trial.number} both are unknown, {contest.reason_unknown}."
         )
-    rule_of_draws: Rule = choose_best
+    choose: Rule = choose_best
     if rule == "one_se":
         order = order_of(contest.trials, simpler, values_of=contest.values_of)
         by_rank = sorted(range(len(contenders)), key=lambda at: order(contenders[at]))
-        rule_of_draws = choose_simplest(losses, np.argsort(by_rank))
-    places = {trial.number: place for place, trial in enumerate(contenders)}
-    left_out = [trial.number for trial in near if trial.number not in places]
-    chosen = places[choice.trial.number]
+        choose = choose_simplest(losses, np.argsort(by_rank))
+    indices = {trial.number: index for index, trial in enumerate(contenders)}
+    left_out = [trial.number for trial in contending if trial.number not in indices]
+    chosen = indices[choice.trial.number]
     if reason := why_not_exchangeable(losses, tested, chosen):
         raise ValueError(
-            f"honest cannot correct the score of the chosen trial, because {reason}; test the "
+            f"honest cannot correct the score of the chosen trial, because {reason}; evaluate the "
             "chosen model on later rows that the study did not use instead."
         )
-    compute_mean = partial(out_of_bag_mean, losses, rule_of_draws, chosen)
+    compute_mean = partial(out_of_bag_mean, losses, choose, chosen)
     return choice, contenders, left_out, losses, compute_mean
 
 
 def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: float) -> Honest:
-    """Return the corrected score of the trial that a rule chooses, with an interval.
+    """Return the corrected score of the trial that a rule chooses, and its interval.
 
     The arguments are as for ``correction_of``.
     """
@@ -297,46 +314,47 @@ def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: 
 def _losses(
     contest: Contest, run: Run, tested: Tested, trials: list[FrozenTrial]
 ) -> tuple[list[FrozenTrial], Losses]:
-    """Return the trials whose losses are known, and the losses."""
+    """Return the trials whose losses are known, and their losses by unit."""
     metric = metric_of(run)
-    # The method whose outputs give the first optimised score, if they are kept.
+    # The method from whose outputs the first optimized score is computed, if they are kept.
     method = next((name for name in run.request.kept_responses if name == metric.methods), None)
-    by_folds = partial(losses_by_folds, contest, trials, sign_of(run))
+    load_fold_losses = partial(fold_losses, contest, trials, sign_of(run))
     has_folds = len(tested.cuts) == 1 and not run.request.is_pooled and tested.n_folds > 1
     if scores_rows(metric, run.request.classes):
-        scored, of_tests = [], np.empty((0, 0))
+        scored, row_losses = [], np.empty((0, 0))
         if contest.rows:
             scored = [trial for trial in trials if trial.number in contest.rows]
-            of_tests = np.array([contest.rows[trial.number][tested.rows] for trial in scored])
-            of_tests *= sign_of(run)
+            row_losses = np.array([contest.rows[trial.number][tested.rows] for trial in scored])
+            row_losses *= sign_of(run)
         elif method is not None and contest.outputs_of is not None:
             scored, responses = contest.outputs_of(trials, method)
-            of_tests = losses_of_tests(run, responses, tested)
-        # A grid of ensembles keeps the outputs of the largest ones, and the fold scores of all.
-        is_less = has_folds and len(scored) < len(trials)
-        if scored and not (is_less and len(by_folds()[0]) > len(scored)):
-            return scored, losses_by_units(of_tests, tested)
+            row_losses = losses_of_tests(run, responses, tested)
+        # In a search over the number of trees, fold scores are kept for all sizes, but outputs
+        # only for the largest one.
+        is_incomplete = has_folds and len(scored) < len(trials)
+        if scored and not (is_incomplete and len(load_fold_losses()[0]) > len(scored)):
+            return scored, losses_by_units(row_losses, tested)
     if not has_folds:
         raise ValueError(
-            "honest needs scores of rows, or scores of several folds with n_repeats=1, but "
-            f"{run.request.scoring.name!r} has neither; use row_losses=True in the objective "
-            "instead if it is a mean over rows."
+            "honest needs the scores of rows, or the scores of several folds with n_repeats=1, "
+            f"but scoring={run.request.scoring.name!r} provides neither; use row_losses=True in "
+            "the objective if the score is a mean over rows."
         )
-    return by_folds()
+    return load_fold_losses()
 
 
-def losses_by_folds(
+def fold_losses(
     contest: Contest, trials: list[FrozenTrial], sign: int
 ) -> tuple[list[FrozenTrial], Losses]:
-    """Return the trials whose fold scores are known, and the scores as losses.
+    """Return the trials whose fold scores are known, and these scores as losses.
 
     Parameters
     ----------
     contest : Contest
-        With a single repeat.
+        The trials of a cross-validation with a single repeat.
     trials : list of FrozenTrial
     sign : int
-        -1 where larger scores are better.
+        -1 if larger scores are better, else 1.
     """
     folds = contest.folds_of(trials)
     scored = [trial for trial in trials if trial.number in folds]
@@ -346,43 +364,44 @@ def losses_by_folds(
 
 
 def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
-    """Return the corrected score of the best trial from fold scores alone.
+    """Return the corrected score of the best trial, computed from fold scores alone.
 
-    Return None if there are few folds, or their scores are unknown, or test rows are shared.
+    Return None if there are fewer than 5 folds, if their scores are unknown, or if test sets
+    overlap.
     """
-    if contest is None or contest.n_folds < FEWEST_FOLDS or contest.test_share is None:
+    if contest is None or contest.n_folds < MIN_FOLDS or contest.test_share is None:
         return None
-    most = min(_MOST_BY_FOLDS, _MOST_SCORES // contest.n_folds)
-    best, trials = contest.trials[0], contest.trials[:most]
+    max_trials = min(_MAX_TRIALS, _MAX_SCORES // contest.n_folds)
+    best, trials = contest.trials[0], contest.trials[:max_trials]
     if len(trials) < 2:
         return None
-    of_best = contest.folds_of([best]).get(best.number)
-    if of_best is None or len(of_best) > contest.n_folds:
+    best_scores = contest.folds_of([best]).get(best.number)
+    if best_scores is None or len(best_scores) > contest.n_folds:
         return None
     folds = contest.folds_of(trials)
     contest = contest._replace(trials=trials, folds_of=lambda _: folds)
-    contenders, losses = losses_by_folds(contest, near_trials(contest), sign)
+    contenders, losses = fold_losses(contest, contending_trials(contest), sign)
     return sign * out_of_bag_mean(losses, choose_best, contenders.index(best))
 
 
 def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str]:
-    """Yield the reasons why a correction may mislead, as sentences."""
+    """Yield the reasons why a correction may be misleading, as sentences."""
     if left_out:
-        few = f"{', '.join(map(str, left_out[:8]))}{', ...' if len(left_out) > 8 else ''}"
+        numbers = f"{', '.join(map(str, left_out[:8]))}{', ...' if len(left_out) > 8 else ''}"
         yield (
-            f"The scores of rows or folds of trials {few} are unknown, so that the correction is "
-            "too small; use a store or row_losses=True to keep them."
+            f"The row and fold scores of trials {numbers} are unknown, so the correction is too "
+            "small; use a store or row_losses=True to keep the scores."
         )
     n_units = len(losses.shares)
-    if (correlation := correlation_of_blocks(losses, chosen)) > _NOTED:
+    if (correlation := correlation_of_blocks(losses, chosen)) > _MAX_CORRELATION:
         yield (
-            f"Neighbouring blocks of rows are correlated ({correlation:.2f}), so the interval may "
+            f"Neighboring blocks of rows are correlated ({correlation:.2f}), so the interval may "
             "be too narrow."
         )
-    elif losses.by == "folds" and n_units < FEWEST_FOLDS:
-        yield f"A bootstrap of {n_units} folds is unreliable; use more folds instead."
-    elif losses.by in ("rows", "groups") and n_units < FEWEST_UNITS:
+    elif losses.by == "folds" and n_units < MIN_FOLDS:
+        yield f"A bootstrap of only {n_units} folds is unreliable; use more folds instead."
+    elif losses.by in ("rows", "groups") and n_units < MIN_UNITS:
         yield (
-            f"A bootstrap of {n_units} {losses.by} is unreliable, and so are the correction and "
-            "the interval."
+            f"A bootstrap of only {n_units} {losses.by} is unreliable, and so are the correction "
+            "and the interval."
         )

@@ -1,4 +1,4 @@
-"""Nested cross-validation: the score of choosing among a study's trials by cross-validation."""
+"""Nested cross-validation: the expected score of choosing a trial by cross-validation."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -38,41 +38,43 @@ from optuna_treecv.types import ParamValue
 
 T = TypeVar("T")
 
-#: (trial) -> its run, which need not be evaluated.
+#: (trial) -> the run of the trial, not necessarily evaluated.
 RunOf = Callable[[FrozenTrial], Run]
 
-#: (cross_validation) -> the same objective on other rows and folds.
+#: (cross_validation) -> the same objective with other rows and folds.
 ObjectiveOn = Callable[[CrossValidation], Callable[[optuna.Trial], float | Sequence[float]]]
 
-# The most folds of which pairs are left out: 4,950 models.
-_MOST_FOLDS = 100
+# The maximum number of folds. Leaving out each pair of 100 folds takes 4,950 models.
+_MAX_FOLDS = 100
 
 _LOGGER = optuna.logging.get_logger("optuna.treecv")
 
 
 @dataclass(frozen=True, eq=False)
 class Nested(HasInterval):
-    """The score of choosing by cross-validation, on folds that had no part in the choice.
+    """The result of nested cross-validation.
 
     Attributes
     ----------
     mean : float
-        The mean of ``test_score``.
+        The mean of ``test_score``: an estimate of the score of the whole tuning procedure.
     test_score : ndarray of shape (n_repeats * n_folds,)
-        For each fold, the score of the model that was chosen without it and trained on all other
-        rows.
+        For each fold, the score of the model that was chosen without this fold and trained on all
+        other rows.
     interval : Interval or None
         The interval of the mean by the method of Nadeau and Bengio; None if a fold score is
         infinite.
     low, high, level : float
         The ends and the level of the interval.
     wins : dict of int to int
-        The number of folds that chose a trial, by trial number, the most frequent one first. Empty
-        with ``resample=True``, because each fold then has other trials.
+        For each trial number, the number of folds for which the trial was chosen; the most
+        frequent trial comes first. Empty with ``resample=True``, because the trials of each fold
+        then differ.
     params : list of dict
-        For each fold, the chosen parameter values.
+        For each fold, the parameter values that were chosen.
     best_value : float
-        The value of the study's best trial, which was chosen by the same folds that test it.
+        The value of the study's best trial, which was chosen on the same folds on which it is
+        scored.
     n_candidates : int
         The number of candidates that were compared for each fold.
     """
@@ -86,7 +88,7 @@ class Nested(HasInterval):
     n_candidates: int
 
     def __repr__(self) -> str:
-        """Return the score in a few lines."""
+        """Return the most important attributes in a few lines."""
         lines = [
             f"Nested(mean={self.mean:.6g}, best_value={self.best_value:.6g}, "
             f"n_candidates={self.n_candidates}, test_score=<{len(self.test_score)} scores>,"
@@ -105,7 +107,7 @@ def nested_score(
     objective_on: ObjectiveOn | None,
     level: float,
 ) -> Nested:
-    """Return the score of choosing among the trials of a study.
+    """Return the nested cross-validation score of a study.
 
     Parameters
     ----------
@@ -113,7 +115,8 @@ def nested_score(
     contest : Contest
     run_of : RunOf
     objective_on : ObjectiveOn or None
-        Makes the objective of new trials for each fold; None: the study's trials are candidates.
+        Creates the objective with which new trials are evaluated for each fold. None: the
+        candidates are the trials of the study.
     level : float
         The level of the interval.
     """
@@ -131,7 +134,7 @@ def nested_score(
 
 
 def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
-    """Return the score of choosing among the distinct params of complete trials."""
+    """Return the score of choosing among the distinct parameters of complete trials."""
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
     trials = [*{_key(x): x for x in by_number[::-1]}.values()][::-1]
     runs = [run_of(trial) for trial in trials]
@@ -143,37 +146,38 @@ def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
     n_repeats, n_folds = cross_validation.n_repeats, cross_validation.n_folds
     folds = [*np.ndindex(n_repeats, n_folds)]
     inner = np.full((len(runs), n_repeats, n_folds, n_folds), np.nan)
-    at_once = [i for i, run in enumerate(runs) if run.plan.capabilities.leaves_out_pairs]
-    if at_once:
-        with_single = not by_trial.keys() >= set(at_once)
+    pair_indices = [i for i, run in enumerate(runs) if run.plan.capabilities.leaves_out_pairs]
+    if pair_indices:
+        with_single = not by_trial.keys() >= set(pair_indices)
         cuts = [repeat.cut for repeat in cross_validation.repeats]
         pairs = cross_validation.divided_as(
             [FoldPairs.of(cut, with_single) for cut in cuts if isinstance(cut, Folds)]
         )
-        of_pairs = runs_for(pairs, [runs[i].estimator for i in at_once])
-        evaluate_batch(of_pairs)
-        for i, run in _logged([*zip(at_once, of_pairs, strict=True)], "candidates"):
-            inner[i] = _by_pairs(pairs, run.finish().test_score)
+        pair_runs = runs_for(pairs, [runs[i].estimator for i in pair_indices])
+        evaluate_batch(pair_runs)
+        for i, run in _logged([*zip(pair_indices, pair_runs, strict=True)], "candidates"):
+            inner[i] = _pair_scores(pairs, run.finish().test_score)
             if with_single:
                 by_trial[i] = np.diagonal(inner[i], axis1=1, axis2=2).ravel()
-    others = [i for i in range(len(runs)) if i not in at_once]
-    for number, fold in _logged(folds if others else [], "folds"):
+    other_indices = [i for i in range(len(runs)) if i not in pair_indices]
+    for number, fold in _logged(folds if other_indices else [], "folds"):
         without = _without_fold(cross_validation, number, fold)
-        of_fold = [
-            run_for(without, runs[i].estimator, runs[i].request.given_epochs) for i in others
+        inner_runs = [
+            run_for(without, runs[i].estimator, runs[i].request.given_epochs)
+            for i in other_indices
         ]
-        evaluate_batch(of_fold)
-        for i, run in zip(others, of_fold, strict=True):
+        evaluate_batch(inner_runs)
+        for i, run in zip(other_indices, inner_runs, strict=True):
             inner[i, number, fold, np.arange(n_folds) != fold] = run.finish().test_score
     sign = 1 if runs[0].request.scoring.first.direction == "minimize" else -1
     winners = []
     for number, fold in folds:
         means = np.mean(inner[:, number, fold, np.arange(n_folds) != fold], axis=1)
-        winners.append(int(np.argmin(sign * means)))  # of ties, the first one
+        winners.append(int(np.argmin(sign * means)))  # the first one of equally good candidates
     for i in set(winners):
         if i not in by_trial:
             by_trial[i] = runs[i].finish().test_score
-    scores = np.array([by_trial[i][place] for place, i in enumerate(winners)])
+    scores = np.array([by_trial[i][column] for column, i in enumerate(winners)])
     wins = dict(Counter(trials[i].number for i in winners).most_common())
     params = [trials[i].params for i in winners]
     return _nested(contest, scores, wins, params, len(trials), level)
@@ -182,17 +186,20 @@ def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
 def _score_resampled_choice(
     study: optuna.Study, contest: Contest, run_of: RunOf, objective_on: ObjectiveOn, level: float
 ) -> Nested:
-    """Return the score of choosing among new trials of the study's sampler for each fold.
+    """Return the score of choosing among new trials, which the sampler suggests for each fold.
 
-    A fold's score is that of the study's model for it, with the study's order of rows and seeds.
-    With another order, the models of all folds would end with the same rows, and err alike.
+    The chosen candidate is scored on the held-out fold by the same model as in the study, with the
+    same order of rows and the same seeds. With another order, the models of all folds would be
+    trained on the same rows last, and their errors would be correlated.
     """
     stored = contest.folds_of(contest.trials)
     by_key = {
         _key(trial): stored[trial.number] for trial in contest.trials if trial.number in stored
     }
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
-    sampler = deepcopy(study.sampler)  # shared by all folds, so that each gets other points
+    sampler = deepcopy(
+        study.sampler
+    )  # one sampler for all folds, because copies with equal seeds would suggest equal candidates
     cross_validation = run_of(contest.trials[0]).request.cross_validation
     folds = [*np.ndindex(cross_validation.n_repeats, cross_validation.n_folds)]
     for place, (number, fold) in enumerate(_logged(folds, "folds")):
@@ -207,13 +214,13 @@ def _score_resampled_choice(
     return _nested(contest, np.array(scores), {}, params, n_trials, level)
 
 
-def _logged(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield items, and log the progress after each of them to a logger of Optuna."""
-    began = perf_counter()
+def _logged(items: Sequence[T], unit: str) -> Iterator[T]:
+    """Yield items, and log the progress after each item to a logger of Optuna."""
+    start = perf_counter()
     for number, item in enumerate(items, 1):
         yield item
-        seconds = perf_counter() - began
-        _LOGGER.info(f"nested: {number} of {len(items)} {what} in {seconds:.0f} s")
+        seconds = perf_counter() - start
+        _LOGGER.info(f"nested: {number} of {len(items)} {unit} in {seconds:.0f} s")
 
 
 def _key(trial: FrozenTrial) -> str:
@@ -229,7 +236,7 @@ def _nested(
     n_candidates: int,
     level: float,
 ) -> Nested:
-    """Return the result, with the interval of Nadeau and Bengio."""
+    """Return the result for the scores of all folds."""
     interval = None
     if np.all(np.isfinite(scores)):
         assert contest.test_share is not None
@@ -244,64 +251,64 @@ def _nested(
     return Nested(float(scores.mean()), scores, interval, wins, values, best, n_candidates)
 
 
-# The inner cross-validations: without two folds, or without one.
+# Inner cross-validations, whose models leave out the held-out fold and an inner test fold.
 
 
 def _check_folds(run: Run) -> None:
-    """Refuse folds that cannot be left out in pairs."""
+    """Raise ValueError if folds cannot be left out in pairs."""
     request = run.request
     cut = request.cross_validation.repeats[0].cut
     tested = request.cross_validation.tested(run.method_name)
     request.data.require_local("nested cross-validation")
     if request.is_pooled:
         raise ValueError(
-            "scoring must be a score of each fold for nested cross-validation, got the pooled "
-            f"{request.scoring.name!r}."
+            "scoring must be computed for each fold for nested cross-validation, got the pooled "
+            f"score {request.scoring.name!r}."
         )
-    why = "" if 3 <= cut.n_folds <= _MOST_FOLDS else f"it makes {cut.n_folds}"
+    reason = "" if 3 <= cut.n_folds <= _MAX_FOLDS else f"it makes {cut.n_folds} folds"
     if tested.goes_forward:
-        why = "in a time series, the choice for a fold would depend on later folds"
+        reason = "in a time series, the choice for a fold would depend on later folds"
     elif cut.n_folds > 1 and not isinstance(cut, Folds):
-        why = "folds have rows in common" if tested.shares_test_rows else cut.why_no_tree
-    if why:
+        reason = "test sets overlap" if tested.shares_test_rows else cut.why_no_tree
+    if reason:
         raise ValueError(
-            f"cv must make 3 to {_MOST_FOLDS} folds, each tested by a model of all other rows, "
-            f"for nested cross-validation, but {why}."
+            f"cv must make 3 to {_MAX_FOLDS} folds for nested cross-validation, each of which is "
+            f"tested by a model trained on all other rows, but {reason}."
         )
 
 
-def _by_pairs(cross_validation: CrossValidation, scores: Array) -> Array:
-    """Return the scores of a cross-validation of pairs of folds, (n_repeats, k, k).
+def _pair_scores(cross_validation: CrossValidation, scores: Array) -> Array:
+    """Return the scores of models that leave out two folds, of shape (n_repeats, k, k).
 
-    Row i and column j have the score on fold j of the model without the folds i and j.
+    Entry [r, i, j] is the score on fold j of the model that is trained without folds i and j.
     """
-    table, of_repeats = [], scores.reshape(cross_validation.n_repeats, -1)
-    for repeat, of_repeat in zip(cross_validation.repeats, of_repeats, strict=True):
+    tables, scores = [], scores.reshape(cross_validation.n_repeats, -1)
+    for repeat, repeat_scores in zip(cross_validation.repeats, scores, strict=True):
         cut = repeat.cut
         assert isinstance(cut, FoldPairs)
         k = cut.folds.n_folds
-        numbers = np.array([cut.folds.number(chunk) for chunk in range(k)])
-        tested = numbers[np.concatenate(cut.models)]
-        others = numbers[np.concatenate([model[::-1] for model in cut.models])]
-        of_pairs = np.full((k, k), np.nan)
-        of_pairs[others, tested] = of_repeat
-        table.append(of_pairs)
-    return np.array(table)
+        fold_ids = np.array([cut.folds.number(chunk) for chunk in range(k)])
+        tested = fold_ids[np.concatenate(cut.models)]
+        left_out = fold_ids[np.concatenate([model[::-1] for model in cut.models])]
+        table = np.full((k, k), np.nan)
+        table[left_out, tested] = repeat_scores
+        tables.append(table)
+    return np.array(tables)
 
 
 def _without_fold(cross_validation: CrossValidation, number: int, fold: int) -> CrossValidation:
-    """Return the cross-validation of a repeat without the rows of a fold, with the same seed."""
+    """Return the inner cross-validation for a held-out fold of a repeat, with the same seed."""
     cut = cross_validation.repeats[number].cut
     data, settings = cross_validation.data, cross_validation.settings
-    ids = np.full(cut.n_rows, -1)  # rows that are never tested
+    ids = np.full(cut.n_rows, -1)  # -1: rows that are never tested
     for chunk in range(cut.n_folds):
         ids[cut.test_rows(chunk)] = cut.number(chunk)
     rows = np.flatnonzero(ids != fold)
 
-    def select(of_rows: Opaque) -> Opaque:
-        return of_rows if of_rows is None else _safe_indexing(of_rows, rows)
+    def select(values: Opaque) -> Opaque:
+        return values if values is None else _safe_indexing(values, rows)
 
-    weights = settings.score_weight
+    score_weight = settings.score_weight
     inner = replace(
         settings,
         cv=ids[rows],
@@ -309,7 +316,7 @@ def _without_fold(cross_validation: CrossValidation, number: int, fold: int) -> 
         n_repeats=1,
         random_state=settings.seed + number,
         sample_weight=select(settings.sample_weight),
-        score_weight=weights if isinstance(weights, str) else select(weights),
+        score_weight=score_weight if isinstance(score_weight, str) else select(score_weight),
         params=settings.params and part_of(settings.params, data.X_given, rows),
         report=None,
         row_losses=False,

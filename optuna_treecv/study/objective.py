@@ -1,4 +1,4 @@
-"""The objective that ``study.optimize`` calls: it evaluates a trial and returns its value."""
+"""The objective for ``study.optimize``: it cross-validates a trial and returns its value."""
 
 from contextlib import suppress
 from functools import partial
@@ -40,16 +40,17 @@ from optuna_treecv.types import ParamValue
 
 
 class TreeCVObjective:
-    """The objective that ``treecv_objective`` returns.
+    """Objective that evaluates trials by cross-validation; ``treecv_objective`` creates it.
 
     Attributes
     ----------
     directions : list of {"minimize", "maximize"}
-        The directions that a study must have: one, or several if ``optimize`` is a list.
+        The directions that a study must have: one, or one for each score if ``optimize`` is a
+        list.
     param_grid : dict of str to list, list of such dicts, or None
-        The grid as given, but with the values that trials store: numbers, strings, bools and
-        None as they are, and texts for other values and for values that differ only in type. Each
-        of several dicts has a value for every parameter.
+        The grid as given, but with the values that trials store: numbers, strings, bools and None
+        are unchanged, whereas other values, and values that differ only in type, are replaced by
+        strings. If there are several dicts, each of them has all parameters.
     """
 
     def __init__(
@@ -67,20 +68,20 @@ class TreeCVObjective:
         self.param_grid = grids[0] if grids is not None and len(grids) == 1 else grids
 
     def _repr_html_(self) -> str:
-        """Return the display for notebooks: the search and the evaluation of a trial."""
+        """Return the HTML representation for notebooks."""
         searched = self.param_distributions.items()
         rows: dict[str, object] = {f"searched: {name}": axis for name, axis in searched}
         rows["direction"] = ", ".join(self.directions)
-        with suppress(ValueError):  # if a callable makes the estimators, there is none yet
+        with suppress(ValueError):  # if a callable creates the estimators, there is none yet
             what, *steps = self.explain().splitlines()
             rows |= {"folds": self.evaluator.cross_validation.folds_in_words, "each trial": what}
             rows["steps"] = "; ".join(step.strip() for step in steps)
         return as_table("TreeCVObjective", rows)
 
     def __repr__(self) -> str:
-        """Return the estimator, the searched parameters, the folds and the direction."""
+        """Return a short description of the search."""
         example, direction = self.evaluator.space.example, ", ".join(self.directions)
-        if example is None:  # a callable makes the estimators, and there is none yet
+        if example is None:  # a callable creates the estimators, so there is none yet
             return f"TreeCVObjective(<callable>, direction={direction!r})"
         return (
             f"TreeCVObjective({type(example).__name__}, "
@@ -89,19 +90,19 @@ class TreeCVObjective:
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        # State of studies and trials contains locks, and is created again.
+        # The state of studies and trials is not pickled, because it contains locks.
         evaluator, batches = self.evaluator, self.evaluator.batches
         options = evaluator.report, evaluator.database, batches.size, batches.leases
         return type(self), (evaluator.space, evaluator.cross_validation, *options)
 
     def pruner(self) -> optuna.pruners.BasePruner:
-        """Return the pruner that fits the reports of this objective.
+        """Return a pruner that is suitable for the reports of this objective.
 
         Returns
         -------
         optuna.pruners.BasePruner
-            For ``optuna.create_study(pruner=...)``: a ``RacingPruner``, or a ``NopPruner`` if
-            there are no reports.
+            For ``optuna.create_study(pruner=...)``: a ``RacingPruner``, or a ``NopPruner`` if the
+            objective reports nothing.
 
         Examples
         --------
@@ -128,7 +129,7 @@ class TreeCVObjective:
 
     @property
     def has_fold_scores(self) -> bool:
-        """Whether there are several folds, and the optimised score is computed for each."""
+        """Whether there are several folds, and the optimized score is computed for each fold."""
         return self.evaluator.has_fold_scores
 
     @property
@@ -138,7 +139,7 @@ class TreeCVObjective:
 
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
-        """The distribution of each parameter; empty if a callable suggests for itself."""
+        """The distribution of each parameter; empty if a callable suggests the parameters."""
         return self.evaluator.param_distributions
 
     def fingerprint(self) -> str:
@@ -147,12 +148,12 @@ class TreeCVObjective:
         Returns
         -------
         str
-            If two objectives have equal fingerprints, the values of their trials are comparable.
+            The values of trials are comparable if their objectives have the same fingerprint.
 
         Raises
         ------
         ValueError
-            If a callable makes the estimators, so that their scoring is unknown.
+            If a callable creates the estimators, because the default scoring is then unknown.
         """
         return self.evaluator.fingerprint()
 
@@ -161,31 +162,31 @@ class TreeCVObjective:
         """The direction that a study of this objective must have: "minimize" or "maximize"."""
         if len(self.directions) > 1:
             raise AttributeError(
-                f"this objective has {len(self.directions)} values and no direction; use "
-                "optuna.create_study(directions=objective.directions) instead."
+                f"direction is not available, because this objective has {len(self.directions)} "
+                "values; use optuna.create_study(directions=objective.directions) instead."
             )
         return self.directions[0]
 
     def __call__(self, trial: AnyTrial) -> float | tuple[float, ...]:
-        """Evaluate a trial.
+        """Cross-validate a trial and return its value.
 
         Parameters
         ----------
         trial : optuna.trial.Trial, FixedTrial or FrozenTrial
-            Suggests the parameters and receives the results.
+            The trial, which suggests the parameters and stores the results.
 
         Returns
         -------
         float, or tuple of float if ``optimize`` is a list
-            The mean of the fold scores, never NaN. A diverged fold scores 1 for "error", inf for
-            other losses and -inf for scorers.
+            The mean of the fold scores, which is never NaN. The score of a diverged fold is 1 for
+            "error", inf for other losses and -inf for scorers.
 
         Raises
         ------
         optuna.TrialPruned
             If ``report`` is set and the study's pruner prunes the trial.
         ValueError
-            If the study's direction contradicts the scoring, or an argument is wrong.
+            If the direction of the study does not fit the scoring, or the parameters are invalid.
         """
         result = self.evaluate_trial(trial)
         scoring = self.evaluator.cross_validation.settings.scored_by
@@ -194,66 +195,67 @@ class TreeCVObjective:
         return tuple(result.scores[name].mean for name in scoring.optimized_names)
 
     def evaluate_trial(self, trial: AnyTrial) -> CVResult:
-        """Evaluate a trial as a call does, and return the whole result.
+        """Cross-validate a trial and return the full result.
 
         Parameters
         ----------
         trial : optuna.trial.Trial, FixedTrial or FrozenTrial
-            Suggests the parameters and receives the results.
+            The trial, which suggests the parameters and stores the results.
 
         Returns
         -------
         CVResult
-            Its ``mean`` is the value that a call returns.
+            The result, whose ``mean`` is the value that a call of the objective returns.
 
         Raises
         ------
         optuna.TrialPruned, ValueError
-            As for a call.
+            As for a call of the objective.
         """
         return self.evaluator.evaluate(trial)
 
     def check_study(self, study: optuna.Study) -> None:
-        """Refuse a study whose values cannot be compared with those of this objective.
+        """Raise an error if the values of a study are not comparable with those of this objective.
 
-        A trial only warns of other data, folds or scoring.
+        Without this check, trials with other data, folds or scoring only cause a warning.
 
         Parameters
         ----------
         study : optuna.Study
-            The study that is to be continued.
+            The study to continue.
 
         Raises
         ------
         ValueError
-            If its direction, or the data, folds or scoring of its trials, differ.
+            If the direction, or the data, folds or scoring of the trials, differ from this
+            objective.
         """
         self.evaluator.check_study(study)
 
     def evaluate(self, params: Params) -> CVResult:
-        """Cross-validate at given parameters, without a study.
+        """Cross-validate the estimator with given parameter values, without a study.
 
         Parameters
         ----------
         params : dict
-            A value for each parameter that a trial would suggest, or the text that a trial stores
-            for it.
+            A value for each searched parameter. Strings that trials store in place of values are
+            also accepted.
 
         Returns
         -------
         CVResult
-            The same scores as those of a trial with these parameters.
+            The result, with the same scores as for a trial with these parameters.
 
         Raises
         ------
         ValueError
-            If a parameter has no value, or the estimator cannot be evaluated.
+            If the value of a parameter is missing or invalid.
         """
         check_given("params", params, ())
         return self.evaluator.run_at(params).finish()
 
     def values_of(self, params: Params) -> dict[str, ParamValue]:
-        """Return the parameter values of a trial, for ``set_params`` of the estimator.
+        """Return the parameter values of a trial in the form that ``set_params`` accepts.
 
         Parameters
         ----------
@@ -263,22 +265,22 @@ class TreeCVObjective:
         Returns
         -------
         dict
-            The same parameters, with the original values in place of texts.
+            The parameters, in which strings that trials store are replaced by the original values.
 
         Raises
         ------
         ValueError
-            If a parameter has no value.
+            If the value of a parameter is missing.
         """
         return self.evaluator.values_of(params)
 
     def explain(self, params: Params | None = None) -> str:
-        """Explain how the estimator is evaluated, why, and at what cost.
+        """Explain which method evaluates the estimator, for what reason, and at what cost.
 
         Parameters
         ----------
         params : dict, default=None
-            A value for each parameter that a trial would suggest; None: the estimator as given.
+            A value for each searched parameter; None for the estimator as given.
 
         Returns
         -------
@@ -289,7 +291,7 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If a parameter has no value, or the estimator cannot be evaluated.
+            If the value of a parameter is missing or invalid.
 
         Examples
         --------
@@ -310,34 +312,36 @@ class TreeCVObjective:
         simpler: Simpler | None = None,
         kind: Literal["refit", "kfold_average"] = "refit",
     ) -> Estimator:
-        """Return the fitted estimator of a study's best trial, or of one that a rule chooses.
+        """Return the estimator of the best trial, or of the trial that a rule chooses, fitted.
 
-        Warn if a value of the trial lies at the edge of its range.
+        A warning is emitted if a parameter value of the trial is at the edge of its range.
 
         Parameters
         ----------
         study : optuna.Study or optuna.trial.FrozenTrial
-            A study with at least one completed trial of this objective, or a trial of it.
+            A study with at least one complete trial of this objective, or a trial of this
+            objective.
         rule : {"best", "one_se"} or callable, default="best"
-            Which trial of the study is taken, see ``optuna_treecv.select``.
+            How the trial is chosen from the study, see ``optuna_treecv.select``.
         simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
-            For "one_se": which values make a model simpler, see ``optuna_treecv.select``.
+            Used if ``rule`` is "one_se": which values make a model simpler, see
+            ``optuna_treecv.select``.
         kind : {"refit", "kfold_average"}, default="refit"
-            "refit" trains on all rows, in the order of the tree. "kfold_average" cross-validates
-            the trial once more, and averages the models of its folds, see
-            ``CVResult.kfold_estimator``. Only linear learners that are trained along the tree
-            allow this.
+            "refit" fits the estimator on all rows, which incremental learners process in the order
+            of the tree. "kfold_average" cross-validates the trial once more and averages the
+            models of its folds, see ``CVResult.kfold_estimator``; this is possible only for linear
+            learners that are evaluated by TreeCV.
 
         Returns
         -------
         estimator
-            Fitted, with its parameters as given and those of the trial. During the training, the
-            objective's seed replaced each ``random_state=None``.
+            The fitted estimator with the parameters of the trial. During the fit, each
+            ``random_state=None`` is replaced by the seed of the objective.
 
         Raises
         ------
         ValueError
-            If an argument is wrong, or the model diverges.
+            If an argument is invalid, or the model diverges.
         """
         check_choice("kind", kind, ("refit", "kfold_average"))
         evaluator = self.evaluator
@@ -346,7 +350,7 @@ class TreeCVObjective:
         warn_of_edges(study, trial, lists)
         if kind == "refit":
             return run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
-        average = "kind must be 'refit'"  # the error if there is none
+        average = "kind must be 'refit'"  # the advice in the error message if there is no average
         run = run_for(evaluator.cross_validation, *candidate, wants_average=average)
         return run.finish().kfold_estimator()
 
@@ -357,33 +361,33 @@ class TreeCVObjective:
             "predict", "decision_function", "predict_proba", "score_samples"
         ] = "predict",
     ) -> Array:
-        """Return the out-of-fold predictions of a study's best trial, or of another one.
+        """Return the out-of-fold predictions of the best trial of a study, or of a given trial.
 
-        Each row is predicted by the model that was trained without its fold. Folds and orders of
-        rows are those of the trial. All folds are trained once more.
+        Each row is predicted by the model that was trained without its fold. All folds are trained
+        once more, with the same folds and the same order of rows as in the trial.
 
         Parameters
         ----------
         study : optuna.Study or optuna.trial.FrozenTrial
-            A study with at least one completed trial of this objective, or a trial of it.
+            A study with at least one complete trial of this objective, or a trial of this
+            objective.
         method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
                 default="predict"
-            The method of the estimator whose output is returned.
+            The method of the estimator that computes the predictions.
 
         Returns
         -------
         ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets)
-            In the order of the rows of X.
+            The predictions, in the order of the rows of X.
 
         Raises
         ------
         ValueError
-            If an argument is wrong, if a row is not tested exactly once, or if a model diverges
-            and labels are requested.
+            If an argument is invalid, if a row is not in exactly one test set, or if a model
+            diverges and ``method="predict"`` must return labels.
 
-        See Also
-        --------
-        optuna_treecv.tree_cross_val_predict : The same without a study.
+        See Also -------- optuna_treecv.tree_cross_val_predict : Out-of-fold predictions without a
+        study.
 
         Examples
         --------
@@ -410,38 +414,39 @@ class TreeCVObjective:
         level: float = 0.95,
         score: str | None = None,
     ) -> Honest:
-        """Return the expected score of the chosen model of a study, corrected for the choice.
+        """Return the score of the chosen trial, corrected for the optimism of choosing the best.
 
-        The best of many noisy values looks better than it is. The correction needs no training:
-        the choice is repeated on bootstrap samples of the scores in the objective's memory.
+        The best of many noisy values is better than its expectation. The correction repeats the
+        choice on bootstrap samples of the scores that the objective keeps in memory. It needs no
+        training.
 
         Parameters
         ----------
         study : optuna.Study
-            A study of this objective with at least one complete trial. Pruned trials do not count:
-            they could not have been chosen.
+            A study of this objective with at least one complete trial. Pruned trials are ignored,
+            because they could not have been chosen.
         rule : {"best", "one_se"}, default="best"
             How the trial is chosen, see ``optuna_treecv.select``.
         simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
-            For "one_se", see ``optuna_treecv.select``.
+            Used if ``rule`` is "one_se", see ``optuna_treecv.select``.
         level : float, default=0.95
-            The probability with which the interval covers its target.
+            The coverage probability of the interval.
         score : str, default=None
-            Required if ``optimize`` is a list: the name of one of these scores. The trial is
-            chosen by this score alone.
+            If ``optimize`` is a list, the name of the score by which the trial is chosen. Must be
+            None otherwise.
 
         Returns
         -------
         Honest
-            The corrected score and its interval, beside the value of the trial.
+            The corrected score, its interval, and the value of the trial.
 
         Raises
         ------
         ValueError
-            If an argument is wrong, or neither the scores of rows nor those of several folds are
-            known. For time-ordered splits, such as ``TimeSeriesSplit`` and purged folds, if the
-            scores of rows are unknown, test sets share rows, there are fewer than 100 test rows,
-            or blocks of consecutive test rows are too correlated.
+            If an argument is invalid, or if neither the scores of rows nor the scores of several
+            folds are known. For time-ordered splits, such as ``TimeSeriesSplit`` and purged folds,
+            also if the scores of rows are unknown, if test sets overlap, if there are fewer than
+            100 test rows, or if blocks of consecutive test rows are too strongly correlated.
 
         Examples
         --------
@@ -468,37 +473,37 @@ class TreeCVObjective:
         kind: Literal["refit", "kfold_average"] = "refit",
         level: float = 0.95,
     ) -> VotingClassifier | VotingRegressor:
-        """Return a fitted ensemble of a study's trials, often better than the best of them.
+        """Return a fitted ensemble of a study's trials, which is often better than the best trial.
 
         The first members are the 5 best trials. Further members are selected one after another
-        from the 20 best: each time the trial with which the mean of the out-of-fold outputs has
-        the best score (Caruana et al. 2004). A trial may be selected several times. No fold is
-        trained for this, and each member is trained once.
+        from the 20 best trials: in each step, the trial that gives the averaged out-of-fold
+        outputs the best score (Caruana et al. 2004). A trial may be selected several times. The
+        selection needs no training. Each member is then fitted once.
 
         Parameters
         ----------
         study : optuna.Study
-            A study of this objective with one value and at least one complete trial.
+            A single-objective study of this objective with at least one complete trial.
         size : int, default=25
-            The largest number of members, counting repetitions; at most 1,000.
+            The maximum number of members, counting repetitions; at most 1,000.
         kind : {"refit", "kfold_average"}, default="refit"
-            Whether members are refitted on all rows, or are averages of the models of their folds,
+            "refit" fits each member on all rows; "kfold_average" averages the models of its folds,
             see ``best_estimator``.
         level : float, default=0.95
-            The probability with which ``honest_interval_`` covers its target.
+            The coverage probability of ``honest_interval_``.
 
         Returns
         -------
         VotingClassifier or VotingRegressor
-            The fitted ensemble of scikit-learn. The names of its members are "trial_0" and so on.
-            It has three more attributes: ``oof_score_``, the score by which its members were
-            selected; ``honest_score_``, this score corrected for the selection; and
-            ``honest_interval_``, the interval of the latter, (low, high).
+            The fitted ensemble. Its members are named "trial_0" and so on. It has three additional
+            attributes: ``oof_score_`` is the score of the averaged out-of-fold outputs,
+            ``honest_score_`` is this score corrected for the selection of the members, and
+            ``honest_interval_`` is the interval (low, high) of ``honest_score_``.
 
         Raises
         ------
         ValueError
-            If an argument is wrong, or no out-of-fold outputs are known.
+            If an argument is invalid, or no out-of-fold outputs are known.
 
         References
         ----------
@@ -525,23 +530,23 @@ class TreeCVObjective:
         return ensemble_of(self.evaluator.contest(study), fit, size, level)
 
     def advise(self, study: optuna.Study) -> Advice:
-        """Advise whether more trials or more repeats are the better use of further time.
+        """Advise whether to spend further time on more trials or on more repeats per trial.
 
         Parameters
         ----------
         study : optuna.Study
-            A study of this objective with one value and at least 8 complete trials.
+            A single-objective study of this objective with at least 8 complete trials.
 
         Returns
         -------
         Advice
-            How much trials differ, how much of that is noise, and the advice; ``str`` gives it in
-            words.
+            By how much the trials differ, how much of this is noise, and the advice. Use ``str``
+            to convert it to two sentences.
 
         Raises
         ------
         ValueError
-            If the scores of too few trials or folds are known.
+            If fewer than 8 trials have known fold scores, or there is only one fold.
 
         Examples
         --------
@@ -570,52 +575,59 @@ class TreeCVObjective:
         Returns
         -------
         optuna.samplers.GridSampler
-            For ``optuna.create_study(sampler=...)``. It stops the study after the last point. It
-            does the same as Optuna's grid sampler, in less time if there are many points. If no
-            point is left, which ``is_exhausted(study)`` checks, ``optimize`` runs one more trial.
+            The sampler, for ``optuna.create_study(sampler=...)``. It stops the study after the
+            last point. It is faster than Optuna's grid sampler if there are many points. If all
+            points have been visited, ``optimize`` still runs one more trial; check
+            ``is_exhausted(study)`` to avoid it.
 
         Raises
         ------
         ValueError
-            If the objective has no ``param_grid``, or ``seed`` is no seed.
+            If the objective has no ``param_grid``, or ``seed`` is invalid.
         """
         if self.evaluator.space.grids is None:
-            raise ValueError("grid_sampler needs an objective with a param_grid, got none.")
+            raise ValueError(
+                "grid_sampler needs an objective with a param_grid, but this objective has none."
+            )
         try:
             return GridSampler(self.evaluator.space.grids, seed=seed)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"seed cannot be used: {error}") from error
+            raise ValueError(
+                f"seed must be None or an integer that NumPy accepts as a seed: {error}"
+            ) from error
 
     def nested(self, study: optuna.Study, resample: bool = False, level: float = 0.95) -> Nested:
-        """Return the score of choosing among the trials of a study, by nested cross-validation.
+        """Estimate the score of the whole tuning procedure by nested cross-validation.
 
-        ``study.best_value`` looks better than it is, because it is the best of many. Here each
-        fold is held out in turn. Models that have not seen this fold are scored on the other
-        folds, and the trial with the best mean is then scored on the held-out fold.
+        ``study.best_value`` is optimistic, because it is the best of many values. Here, each fold
+        is held out in turn. The trials are compared by the scores, on the other folds, of models
+        that were not trained on the held-out fold. The trial with the best mean is then scored on
+        the held-out fold.
 
         Parameters
         ----------
         study : optuna.Study
-            A study with one objective and at least one complete trial of this objective. The
-            distinct params of its complete trials are the candidates.
+            A single-objective study with at least one complete trial of this objective. The
+            candidates are the distinct parameters of its complete trials.
         resample : bool, default=False
-            Whether a copy of the sampler suggests as many new trials for each fold. This takes
-            the time of the study once per fold. By default the candidates are those of the study,
-            although they were suggested by scores that include the fold.
+            Whether a copy of the sampler suggests the same number of new trials for each held-out
+            fold, which takes the time of one study per fold. If False, the candidates are the
+            trials of the study, although the sampler has suggested them by scores that include the
+            held-out fold.
         level : float, default=0.95
-            The probability with which the interval covers its target.
+            The coverage probability of the interval.
 
         Returns
         -------
         Nested
-            The mean, its interval, and how often each trial was chosen.
+            The mean score, its interval, and how often each trial was chosen.
 
         Raises
         ------
         ValueError
-            If an argument is wrong, the study belongs to another objective, or its folds cannot be
-            left out in pairs: fewer than 3 or more than 100 folds, time series, test sets with
-            rows in common, or a pooled score.
+            If an argument is invalid, if the study was run with another objective, or if nested
+            cross-validation is impossible: with fewer than 3 or more than 100 folds, for time
+            series, for overlapping test sets, or for a pooled score.
 
         Examples
         --------
