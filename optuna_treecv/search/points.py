@@ -1,4 +1,4 @@
-"""The candidates of a search: the points of a grid, or those that ``ParameterSampler`` draws."""
+"""The candidates of a search: all points of a grid, or points drawn by ``ParameterSampler``."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -18,30 +18,31 @@ from optuna_treecv.study.space import in_full
 
 
 class Points(optuna.samplers.RandomSampler):
-    """The points of a grid, or some of them, in the order of scikit-learn.
+    """The candidates of ``GridSearchCV`` or ``RandomizedSearchCV``, as a sampler for Optuna.
 
-    It is also a sampler, which suggests the missing points, one per trial. It derives from
-    ``RandomSampler`` because that one suggests each parameter independently.
+    The points have the order of scikit-learn. The sampler suggests the missing ones, one per
+    trial. It derives from ``RandomSampler``, because a random sampler suggests each parameter
+    independently.
 
     Parameters
     ----------
     grid : dict of str to list, or list of such dicts
-        With ``n_sampled``, the dicts of a list may also contain distributions of SciPy.
+        If ``n_sampled`` is given, a list of dicts may also contain SciPy distributions.
     estimator : estimator
         The estimator of the search.
     n_sampled : int or None
-        The number of points that ``ParameterSampler`` draws; None: all points of the grid.
+        The number of points that ``ParameterSampler`` draws; None for all points of the grid.
     random_state : int or RandomState
         The seed of the draws.
 
     Attributes
     ----------
     grid : dict of str to list, or list of such dicts
-        The grid, with at least one parameter.
+        The grid. It has at least one parameter.
     is_sample : bool
         Whether the points are drawn by ``ParameterSampler``.
     missing : list of dict
-        The points to suggest, as codes.
+        The points to suggest, with codes in place of values.
     """
 
     def __init__(
@@ -68,18 +69,18 @@ class Points(optuna.samplers.RandomSampler):
     def find_missing(self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]) -> None:
         """Set ``missing`` to the distinct points that no finished trial has evaluated."""
         trial_at = _by_point(trials, axes)
-        done = {point for point, trial in trial_at.items() if trial.state != TrialState.FAIL}
+        evaluated = {point for point, trial in trial_at.items() if trial.state != TrialState.FAIL}
         missing = {}
         for point in self._points:
             codes = self._codes_at(point, axes)
-            if (stored := tuple(codes.values())) not in done:
+            if (stored := tuple(codes.values())) not in evaluated:
                 missing[stored] = codes
         self.missing = list(missing.values())
 
     def tried(
         self, axes: Mapping[str, Axis], trials: Sequence[FrozenTrial]
     ) -> list[tuple[dict[str, Any], FrozenTrial]]:
-        """Return (point, trial) for each point that a trial has evaluated."""
+        """Return a pair (point, trial) for each point that a trial has evaluated."""
         trial_at = _by_point(trials, axes)
         pairs = [
             (dict(point), trial_at.get(tuple(self._codes_at(point, axes).values())))
@@ -92,7 +93,7 @@ class Points(optuna.samplers.RandomSampler):
         return codes_of(in_full(point, axes, self._defaults), axes)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Choose the next missing point, unless the user has enqueued the trial."""
+        """Select the next missing point, unless the trial was enqueued by the user."""
         if "fixed_params" not in trial.system_attrs:
             self._point = self.missing.pop(0)
 
@@ -103,18 +104,18 @@ class Points(optuna.samplers.RandomSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Return the point's value of a parameter."""
+        """Return the code of a parameter at the selected point."""
         return self._point[param_name]
 
 
 def _by_point(
     trials: Sequence[FrozenTrial], names: Collection[str]
 ) -> dict[tuple[Any, ...], FrozenTrial]:
-    """Return the trial of each point: its first complete one, or else its last one."""
+    """Return the trial of each point: the first complete one, or else the last one."""
     trial_at: dict[tuple[Any, ...], FrozenTrial] = {}
     for trial in trials:
         if not trial.params.keys() >= set(names):
-            continue  # it failed before all parameters were suggested
+            continue  # the trial failed before all parameters were suggested
         point = tuple(trial.params[name] for name in names)
         if point not in trial_at or trial_at[point].state != TrialState.COMPLETE:
             trial_at[point] = trial
@@ -122,9 +123,10 @@ def _by_point(
 
 
 def is_sampled(space: Any) -> bool:
-    """Return whether candidates of a space are drawn as ``RandomizedSearchCV`` draws them.
+    """Return whether candidates are drawn by ``ParameterSampler``, as in ``RandomizedSearchCV``.
 
-    This is so for a dict of lists, and for a list of dicts of lists or distributions of SciPy.
+    They are drawn if the space is a dict of lists, or a list of dicts of lists or SciPy
+    distributions.
     """
     dicts = [space] if isinstance(space, Mapping) else space
     return (

@@ -1,4 +1,4 @@
-"""The scores of a search: its scoring, its scorers, and the columns of ``cv_results_``."""
+"""The scores of a search: the scoring, the scorers, and the columns of ``cv_results_``."""
 
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -38,26 +38,26 @@ from optuna_treecv.scoring.scorers import are_failed
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import scores_of_trial
 
-#: With more splits than this, ``cv_results_`` has no columns for them.
-MOST_SPLITS = 100
+#: ``cv_results_`` has columns for the splits only if there are at most this number of splits.
+MAX_SPLITS = 100
 
 #: (estimator, X, y, **params) -> score; larger is better.
 SignedScorer = Callable[..., float]
 
 
 class SearchScores(NamedTuple):
-    """The scores of a search.
+    """The scores that a search computes.
 
     Attributes
     ----------
     requested : Any
-        The ``scoring`` argument of the objective.
+        The argument ``scoring`` of the objective.
     names : list of str
-        The names in ``cv_results_``; ["score"] for a single score.
+        The names of the scores in ``cv_results_``; ["score"] for a single score.
     scorers : dict of str to callable
-        The scorers by these names.
+        The scorers by name.
     is_multiple : bool
-        Whether ``scoring`` is a list or dict of scores.
+        Whether the argument ``scoring`` of the search is a list or a dict.
     """
 
     requested: Any
@@ -66,7 +66,7 @@ class SearchScores(NamedTuple):
     is_multiple: bool
 
     def with_error_score(self, error_score: float) -> "SearchScores":
-        """Return the same scores with ``error_score`` instead of errors of scorers."""
+        """Return the same scores, but errors of scorers are replaced by ``error_score``."""
         scoring = make_scoring(self.requested)
         assert isinstance(scoring, Scoring)
 
@@ -82,7 +82,7 @@ class SearchScores(NamedTuple):
 
     @property
     def with_train(self) -> dict[str, Any]:
-        """The ``scoring`` argument of an objective that also computes training scores."""
+        """The argument ``scoring`` of an objective that also computes training scores."""
         scoring = self.requested if self.is_multiple else {"score": self.requested}
         if not isinstance(scoring, Mapping):
             scoring = dict(zip(self.names, scoring, strict=True))
@@ -98,23 +98,25 @@ class SearchScores(NamedTuple):
         }
         return {**scoring, **on_training}
 
-    def by_names(self, names: Sequence[str]) -> "SearchScores":
-        """Return a scorer per name for a callable that returns a dict with these names."""
+    def for_names(self, names: Sequence[str]) -> "SearchScores":
+        """Return one scorer per name, for a scorer that returns a dict with these names."""
         several, signature = Several(self.requested), inspect.signature(self.requested)
         scorers: dict[str, Any] = {name: partial(several, name) for name in names}
         for name, scorer in scorers.items():
             scorer.__name__ = name
-            scorer.__signature__ = signature  # from which follows whether it takes weights
+            scorer.__signature__ = (
+                signature  # the signature tells whether the scorer takes weights
+            )
         return SearchScores(scorers, list(names), scorers, is_multiple=True)
 
 
 class Several:
-    """Calls a scorer that returns a dict of scores once for all of them.
+    """Caches the last dict of scores of a scorer, so that several scores need only one call.
 
     Parameters
     ----------
     score : callable
-        (estimator, X, y) -> dict of str to number.
+        (estimator, X, y) -> dict of str to float.
     """
 
     def __init__(self, score: Callable[..., Mapping[str, Any]]) -> None:
@@ -122,14 +124,14 @@ class Several:
         self._last: tuple[Any, ...] = ()
 
     def __call__(self, name: str, estimator: Any, X: Any, y: Any = None, **params: Any) -> Any:
-        """Return one of the scores of a fitted estimator."""
-        called = estimator, X, y, *params.values()
+        """Return the score of a given name for a fitted estimator."""
+        arguments = estimator, X, y, *params.values()
         last = self._last
-        is_same_call = len(last) == 1 + len(called) and all(
-            a is b for a, b in zip(called, last[1:], strict=True)
+        is_same_call = len(last) == 1 + len(arguments) and all(
+            a is b for a, b in zip(arguments, last[1:], strict=True)
         )
         if not is_same_call:
-            self._last = last = self._score(estimator, X, y, **params), *called
+            self._last = last = self._score(estimator, X, y, **params), *arguments
         return last[0][name]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,12 +139,12 @@ class Several:
 
 
 def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
-    """Return the scores that the ``scoring`` argument of a search selects.
+    """Return the scores for the argument ``scoring`` of a search.
 
     Parameters
     ----------
     scoring : None, str, callable, ``pooled(...)``, or several of these in a list or dict
-        None: what ``score`` of the estimator returns.
+        None: the ``score`` method of the estimator.
     estimator : estimator
     has_y : bool
         Whether the rows have targets.
@@ -150,9 +152,9 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
     Raises
     ------
     ValueError
-        If ``scoring`` is wrong.
+        If ``scoring`` is invalid.
     TypeError
-        If it is None for an estimator without ``score``.
+        If ``scoring`` is None and the estimator has no ``score`` method.
     """
     if isinstance(scoring, set | frozenset):
         scoring = sorted(scoring)
@@ -163,8 +165,8 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
     if scoring is None:
         if not hasattr(estimator, "score"):
             raise TypeError(
-                f"scoring must be given because {name_of(estimator)} has no score method, got no "
-                "scoring; use the name of a scorer or a callable scorer(estimator, X, y) instead."
+                f"scoring must be given because {name_of(estimator)} has no score method, got "
+                "None; use the name of a scorer or a callable scorer(estimator, X, y) instead."
             )
         scorers: dict[str, SignedScorer] = {"score": check_scoring(estimator)}
         return SearchScores(_own_score(estimator), ["score"], scorers, is_multiple=False)
@@ -180,17 +182,17 @@ def scores_of(scoring: Any, estimator: Any, has_y: bool = True) -> SearchScores:
 
 
 def _without_y(score: Callable[..., Any], estimator: Any, X: Any, y: Any = None) -> Any:
-    """Call a scorer that takes no targets."""
+    """Call a scorer that does not take ``y``."""
     return score(estimator, X)
 
 
-# Those of neighbours differ only in accepting X=None, for the training rows.
+# The ``score`` methods of nearest neighbors differ only in that they accept X=None.
 _ACCURACIES = ClassifierMixin.score, KNeighborsClassifier.score
 _R2S = RegressorMixin.score, KNeighborsRegressor.score
 
 
 def _own_score(estimator: Any) -> Any:
-    """Return the scoring that equals an estimator's ``score``, by name if the package has it."""
+    """Return the scoring that is equivalent to an estimator's ``score``, by name if possible."""
     last = last_step(estimator)
     score = getattr(type(last), "score", None)
     if score in _ACCURACIES or (is_ours(type(last)) and is_classifier(last)):
@@ -201,20 +203,20 @@ def _own_score(estimator: Any) -> Any:
 
 
 def _score_of(estimator: Any, X: Any, y: Any = None, **params: Any) -> float:
-    """Call an estimator's ``score``."""
+    """Call the ``score`` method of an estimator."""
     return float(estimator.score(X, y, **params))
 
 
-# Means are equal if they differ by at most this share: mathematically equal candidates get means
-# that differ by rounding.
+# Mean scores whose relative difference is at most this value are treated as equal, because the
+# means of mathematically equal candidates differ by rounding.
 _ROUNDING = 1e-12
 
 
 def ranks_of(means: np.ndarray) -> np.ndarray:
-    """Return the rank of each mean score, 1 for the largest ones; equal means share a rank.
+    """Return the rank of each mean score; the largest has rank 1, and equal means share a rank.
 
-    Sorted means share a rank as long as no gap between neighbours exceeds rounding. NaN and -inf
-    share the last rank.
+    In sorted order, consecutive means share a rank if their difference is within rounding. NaN and
+    -inf share the last rank.
 
     Parameters
     ----------
@@ -237,7 +239,7 @@ def ranks_of(means: np.ndarray) -> np.ndarray:
 
 
 class NegativeLoss:
-    """A scorer that returns the negative of a mean loss.
+    """A scorer that returns the negative mean loss.
 
     Parameters
     ----------
@@ -248,7 +250,7 @@ class NegativeLoss:
         self.loss = loss
 
     def __call__(self, estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Score a fitted estimator."""
+        """Return the negative mean loss of a fitted estimator."""
         classes = None
         if is_classifier(estimator):
             classes = np.unique(np.concatenate([estimator.classes_, np.ravel(y)]))
@@ -256,7 +258,7 @@ class NegativeLoss:
         return -float(mean_loss(self.loss, estimator, X, y, weights, classes).scores[0])
 
     def __repr__(self) -> str:
-        """Return the name of the negated loss."""
+        """Return the class name and the name of the loss."""
         return f"NegativeLoss({self.loss.name!r})"
 
 
@@ -264,20 +266,21 @@ class NegativeLoss:
 
 
 class Row(NamedTuple):
-    """A row of ``cv_results_``. All scores are signed, so that larger ones are better.
+    """A row of ``cv_results_``. All scores are signed such that larger is better.
 
     Attributes
     ----------
     means, stds : ndarray of shape (n_scores,)
         NaN if unknown.
     splits : list of (ndarray of shape (n_splits,) or None)
-        The split scores of each score; None if there are too many splits, or no split scores.
+        For each score, the scores of the splits; None if there are too many splits, or if the
+        score is not computed for each split.
     seconds : float
         The duration of the trial.
     params : dict
         The parameters of the trial.
     trial : FrozenTrial or None
-        The trial; None while it runs.
+        The trial; None while it is running.
     """
 
     means: np.ndarray
@@ -289,7 +292,7 @@ class Row(NamedTuple):
 
 
 def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
-    """Return the row of a result, of which at most ``MOST_SPLITS`` split scores are stored.
+    """Return the row for the result of a trial.
 
     Parameters
     ----------
@@ -300,14 +303,14 @@ def row_of(result: CVResult, n_splits: int, error_score: Any) -> Row:
     means, stds, splits = [], [], list[np.ndarray | None]()
     for score in result.scores.values():
         sign = sign_of(score.direction)
-        of_splits = signed(score.test_score, sign, error_score)
+        split_scores = signed(score.test_score, sign, error_score)
         mean, std = sign * score.mean, np.nan if score.std is None else score.std
-        if np.isnan(mean) and len(of_splits):  # a scorer has failed
-            mean, std = of_splits.mean(), of_splits.std()
+        if np.isnan(mean) and len(split_scores):  # a scorer has failed in a fold
+            mean, std = split_scores.mean(), split_scores.std()
         means.append(mean)
         stds.append(std)
         # A pooled score has one value for each repeat.
-        splits.append(of_splits if len(of_splits) == n_splits <= MOST_SPLITS else None)
+        splits.append(split_scores if len(split_scores) == n_splits <= MAX_SPLITS else None)
     return Row(np.array(means), np.array(stds), splits, result.seconds, {})
 
 
@@ -317,19 +320,19 @@ def earlier_row(
     optimized: int,
     stored: Mapping[str, np.ndarray],
 ) -> Row:
-    """Return the row of an earlier run's trial from its attributes and the store.
+    """Return the row for a trial of an earlier run, from its attributes and the store.
 
-    Attributes have six digits, the trial's value and the store full precision.
+    Attributes are rounded to six digits; the trial's value and the store have full precision.
 
     Parameters
     ----------
     trial : FrozenTrial
     directions : dict of str to {"minimize", "maximize"}
-        By the names of the scores in the objective.
+        The direction of each score, by its name in the objective.
     optimized : int
-        The index of the score that is the trial's value.
+        The index of the score that is the value of the trial.
     stored : dict of str to ndarray of shape (n_splits,)
-        The fold scores in the store, by the names of the scores.
+        The fold scores in the store, by score name.
     """
     facts, scores = facts_of_trial(trial.user_attrs), scores_of_trial(trial.user_attrs)
     signs = np.array([sign_of(direction) for direction in directions.values()])
@@ -352,32 +355,32 @@ def earlier_row(
 
 
 def failed_row(splits: np.ndarray) -> Row:
-    """Return the row of a trial with failed folds.
+    """Return the row for a trial with failed folds.
 
     Parameters
     ----------
     splits : ndarray of shape (n_scores, n_splits)
-        Signed scores; ``error_score`` for failed folds.
+        The signed scores, with ``error_score`` for failed folds.
     """
-    shown = list(splits) if splits.shape[1] <= MOST_SPLITS else [None] * len(splits)
+    shown = list(splits) if splits.shape[1] <= MAX_SPLITS else [None] * len(splits)
     return Row(splits.mean(axis=1), splits.std(axis=1), shown, 0.0, {})
 
 
 def signed(scores: np.ndarray, sign: Any, error_score: Any) -> np.ndarray:
-    """Return scores times ``sign``, with ``error_score`` if the scorer failed."""
-    of_failed = np.nan if error_score == "raise" else error_score
-    return np.where(are_failed(scores), of_failed, sign * scores)
+    """Return scores times ``sign``; scores of failed scorers are replaced by ``error_score``."""
+    failed_score = np.nan if error_score == "raise" else error_score
+    return np.where(are_failed(scores), failed_score, sign * scores)
 
 
 def sign_of(direction: str) -> float:
-    """Return the factor that makes larger values of a score better."""
+    """Return the factor by which a score is multiplied so that larger is better."""
     return -1.0 if direction == "minimize" else 1.0
 
 
 def table(
     rows: Sequence[Row], names: Sequence[str], n_splits: int, with_train: bool = False
 ) -> dict[str, Any]:
-    """Return ``cv_results_``.
+    """Return the dict ``cv_results_`` for a list of rows.
 
     Parameters
     ----------
@@ -386,7 +389,7 @@ def table(
         The names of the scores in the columns.
     n_splits : int
     with_train : bool
-        Whether the training scores follow the test scores in each row.
+        Whether the rows also have training scores, after the test scores.
     """
     seconds = np.array([row.seconds for row in rows]) / n_splits
     results: dict[str, Any] = {
@@ -408,7 +411,7 @@ def table(
 def _scores_of(
     rows: Sequence[Row], number: int, name: str, n_splits: int, subset: str
 ) -> dict[str, np.ndarray]:
-    """Return the columns of one score: its splits, mean and standard deviation."""
+    """Return the columns for one score: the splits, the mean and the standard deviation."""
     columns = {}
     splits = [row.splits[number] for row in rows]
     for split in range(0 if all(s is None for s in splits) else n_splits):

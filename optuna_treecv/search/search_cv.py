@@ -64,159 +64,164 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
 
-_NOT_HONEST = (
-    "honest_score_ is available after a fit in which refit is not a callable and, if there are "
-    "several scores, is the name of one of them."
+_NO_HONEST_SCORE = (
+    "honest_score_ is available only after fit, and only if refit is not a callable. If there are "
+    "several scores, refit must be the name of one of them."
 )
-_UNKNOWN = "honest_score_ is not available"
+_UNAVAILABLE = "honest_score_ is not available"
 
 
 @dataclass(repr=False, eq=False)
 class TreeCVSearchCV(BaseSearchCV):
-    """Search parameters by fast cross-validation, then fit the best estimator on all rows.
+    """Search for the best parameters by fast cross-validation, and refit the best estimator.
 
-    It is used like ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV``, and runs an
-    Optuna study with a ``treecv_objective``. Incremental learners are cross-validated by TreeCV,
-    and the points of a grid are trained in one batch if possible.
+    A drop-in replacement for ``GridSearchCV``, ``RandomizedSearchCV`` and ``OptunaSearchCV``,
+    which runs an Optuna study with a ``treecv_objective``. Incremental learners are
+    cross-validated by TreeCV, and the candidates of a grid are trained in one batch if possible.
 
     Parameters
     ----------
     estimator : estimator
         The estimator whose parameters are searched.
     param_distributions : dict, callable, "auto" or None, default=None
-        Distributions of Optuna, ``uniform``, ``loguniform`` or ``randint`` of SciPy, or lists of
-        values. If all are lists, the trials sample their combinations without replacement, as
-        ``RandomizedSearchCV`` does, unless ``sampler`` or ``study`` is given. The same holds for a
-        list of dicts of lists or distributions of SciPy. A callable, (trial) -> dict of parameters
-        to values, suggests the values, so that one may depend on another. "auto" is the
-        recommended space of a known estimator, see ``treecv_objective``. Either this or
-        ``param_grid`` is required.
+        The search space: for each parameter, an Optuna distribution, ``uniform``, ``loguniform``
+        or ``randint`` of SciPy, or a list of values. If all are lists, combinations are sampled
+        without replacement, as in ``RandomizedSearchCV``, unless ``sampler`` or ``study`` is
+        given. A list of dicts of lists or SciPy distributions is sampled in the same way. A
+        callable, (trial) -> dict of parameter values, suggests the values; a value may depend on
+        others. "auto" selects the recommended search space of the estimator, see
+        ``treecv_objective``. Either this or ``param_grid`` is required.
     param_grid : dict of str to list, or list of such dicts, default=None
-        The grid to search: all its points, unless ``n_trials`` or ``timeout`` ends the search.
+        The grid. All its points are evaluated, unless ``n_trials`` or ``timeout`` ends the search
+        earlier.
     n_trials : int, default=None
-        The number of trials. None: all points of the grid, or 10. Finished trials of the same
-        search in ``storage`` count; those of ``study`` do not.
+        The number of trials. None means all points of the grid, or 10 trials without a grid.
+        Finished trials of the same search in ``storage`` are counted, but trials of ``study`` are
+        not.
     n_iter : int, default=None
-        The same as ``n_trials``, by its name in ``RandomizedSearchCV``.
+        An alias of ``n_trials``, as in ``RandomizedSearchCV``.
     timeout : float, default=None
-        Seconds after which no further trial starts.
+        The number of seconds after which no further trial is started.
     cv : int, float, "loo", splitter, array-like, iterable of pairs or None, default=10
-        The folds, see ``treecv_objective``; None means 5, as for ``GridSearchCV``.
+        The folds, see ``treecv_objective``. None means 5 folds, as for ``GridSearchCV``.
     shuffle : bool, default=True
         Whether to shuffle the rows before splitting if ``cv`` is an int or a share.
         ``KFold(5)`` or ``StratifiedKFold(5)`` as ``cv`` gives the folds of ``GridSearchCV``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
-        Scorers of scikit-learn, or losses of this package, which are negated so that larger scores
-        are better. A callable may return a dict of scores. None means the estimator's ``score``.
-        With several scores, ``refit`` must not be True.
+        A scorer of scikit-learn, or a loss of this package, which is negated so that larger scores
+        are better. A callable may return a dict of scores. None means the ``score`` method of the
+        estimator. If there are several scores, ``refit`` must not be True.
     refit : bool, str, callable or "one_se", default=True
-        Whether to fit the best estimator on all rows, in one pass for learners that were
-        cross-validated in one pass. With several scores: the name of the one that decides. A
-        callable takes ``cv_results_`` and returns ``best_index_``. "one_se" selects the simplest
-        trial within one standard error of the best, see ``optuna_treecv.select``.
+        Whether to refit the best estimator on all rows; learners that were cross-validated in one
+        pass are refitted in one pass. If there are several scores, the name of the score by which
+        the best trial is chosen. A callable takes ``cv_results_`` and returns ``best_index_``.
+        "one_se" chooses the simplest trial within one standard error of the best one, see
+        ``optuna_treecv.select``.
     simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
-        For ``refit="one_se"``: what makes a model simpler, see ``optuna_treecv.select``.
+        Used if ``refit="one_se"``: which values make a model simpler, see
+        ``optuna_treecv.select``.
     ensemble : int, default=None
-        The maximum number of members of an ensemble of the trials, which is then
-        ``best_estimator_``, see ``TreeCVObjective.ensemble``; 25 is a good number. None: only the
-        best trial.
+        If given, ``best_estimator_`` is an ensemble of the trials with at most this number of
+        members, see ``TreeCVObjective.ensemble``; 25 is a good choice. None: ``best_estimator_``
+        is the estimator of the best trial.
     sampler : optuna.samplers.BaseSampler, default=None
-        The sampler; None: ``TPESampler``. Must be None with ``param_grid``.
+        The sampler; None means ``TPESampler``. Must be None if ``param_grid`` is given.
     pruner : optuna.pruners.BasePruner, default=None
-        Prunes trials by their scores so far, such as ``RacingPruner``. None: no trial is pruned.
+        The pruner, such as ``RacingPruner``. None: no trial is pruned.
     study : optuna.Study, default=None
-        A study to continue. It is refused if its trials have other data, folds or scoring.
+        A study to continue. Its trials must have been evaluated with the same data, folds and
+        scoring.
     storage : str or optuna.storages.BaseStorage, default=None
-        The Optuna storage of a new study. The same search, with an int as ``random_state``, finds
-        the study there and continues it. A callable as ``param_distributions`` is identified by
-        its code.
+        The Optuna storage for a new study. If the same search, with an int as ``random_state``, is
+        run again, it continues the study in the storage. A callable as ``param_distributions`` is
+        identified by its code.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
         The database for fold scores and models, see ``treecv_objective``.
     callbacks : list of callable, default=None
         (study, trial) -> None, called after each trial.
     order : {"fixed", "random"}, default="fixed"
-        The order of the rows in a training phase, see ``treecv_objective``.
+        The order of the rows in training, see ``treecv_objective``.
     method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
             "fit", "standard", "holdout", "progressive"}
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
-        Cross-validate each trial this many times.
+        The number of times that the cross-validation of each trial is repeated, with different
+        folds.
     n_epochs : int, default=None
         The number of epochs of incremental training, see ``treecv_objective``.
     n_estimators : {"best", None}, default=None
-        "best": ensembles get the number of trees that is best by the mean over the folds, see
-        ``treecv_objective``.
+        "best": the number of trees of an ensemble with the best mean score over the folds is
+        chosen, see ``treecv_objective``.
     truncate : bool, default=False
-        Whether to evaluate all values of a forest's ``max_depth`` on trees that are grown once and
-        truncated, see ``treecv_objective``.
+        Whether to grow the trees of a forest only once for all values of ``max_depth``, and to
+        truncate them, see ``treecv_objective``.
     max_memory : int or str, default=None
-        The memory that prepared rows may take, see ``treecv_objective``.
+        The maximum memory for prepared rows, see ``treecv_objective``.
     spill_dir : str or path, default=None
         The folder for prepared rows that exceed ``max_memory``.
     n_jobs : int or None, default=1
-        The number of threads, or of joblib workers that fit folds.
+        The number of threads, or of joblib workers by which folds are fitted.
     random_state : int, RandomState instance or None, default=None
-        The seed of folds and orders, and of the sampler if neither ``sampler`` nor ``study`` is
-        given.
+        The seed of the folds, of the order of the rows, and of the sampler if neither ``sampler``
+        nor ``study`` is given.
     error_score : "raise" or float, default="raise"
-        The score of a fold whose fit raises an error, or of all folds of the trial if folds are
-        not fitted one by one. If a scorer raises an error, only its score of the fold is set to
-        this number, with a warning. "raise" ends the search.
+        The score of a fold whose fit raises an error, or of all folds of the trial if the folds
+        are not fitted separately. If a scorer raises an error, only the score of this scorer for
+        the fold is set to this number, with a warning. With "raise", an error ends the search.
     return_train_score : bool, default=False
-        Whether ``cv_results_`` includes training scores. Each fold is then fitted, so ``method``
-        must be "auto" or "fit".
+        Whether ``cv_results_`` includes training scores. The estimator is then refitted on each
+        fold, so ``method`` must be "auto" or "fit".
     verbose : int, default=0
-        0: only warnings; 1: also the messages of Optuna, at the level of ``optuna.logging``, and
-        the progress of reading files; 3 and more: also the scores of each fold.
+        0: only warnings. 1 and 2: also the messages of Optuna, at the level set by
+        ``optuna.logging``, and the progress of reading files. 3 and more: also the scores of each
+        fold.
     progress : bool, default=False
         Whether to show a progress bar.
 
     Attributes
     ----------
     cv_results_ : dict of str to ndarray or list
-        The columns of ``GridSearchCV``, for ``pandas.DataFrame``. Rows are in the order of
-        ``ParameterGrid``, or else of the trials. Folds are not timed separately, so
-        ``mean_fit_time`` is the time of the trial, scoring included, divided by the number of
-        folds. Split scores have columns if there are at most 100 splits.
+        The same columns as for ``GridSearchCV``, from which a ``pandas.DataFrame`` can be created.
+        The rows have the order of ``ParameterGrid``, or of the trials if there is no grid. Folds
+        are not timed separately, so ``mean_fit_time`` is the duration of the trial, including
+        scoring, divided by the number of folds. There are columns for split scores only if there
+        are at most 100 splits.
     best_estimator_ : estimator
-        The estimator fitted on all rows; not available with ``refit=False``.
+        The best estimator, refitted on all rows; not available if ``refit=False``.
     best_params_ : dict
         The parameters of the best trial.
     best_score_ : float
         The mean score of the best trial; not available if ``refit`` is a callable.
     honest_score_ : float
-        ``best_score_``, or the score of the ensemble, corrected for the choice, see
-        ``TreeCVObjective.honest``. It is computed on first access, or when the search is pickled
-        or copied; until then up to 256 MiB of losses stay in memory. If it cannot be computed, or
-        ``refit`` is a callable, an AttributeError gives the reason.
+        ``best_score_``, or the score of the ensemble, corrected for the optimism of choosing the
+        best, see ``TreeCVObjective.honest``. It is computed on first access, or when the search is
+        pickled or copied; until then, up to 256 MiB of losses are kept in memory. If it cannot be
+        computed, or if ``refit`` is a callable, accessing it raises an AttributeError that gives
+        the reason.
     best_index_ : int
-        The row of the best trial in ``cv_results_``.
+        The index of the row of ``cv_results_`` with the best trial.
     study_ : optuna.Study
         The study. Its values are losses if ``scoring`` is a loss.
     n_splits_ : int
         The number of folds, over all repeats.
     refit_time_ : float
-        The seconds of the fit on all rows.
+        The duration of the refit on all rows, in seconds.
     scorer_ : callable, or dict of str to callable
-        The scorer, or scorers, that ``score`` uses.
+        The scorer, or a dict of the scorers, by which ``score`` evaluates the best estimator.
     multimetric_ : bool
         Whether there are several scores.
     classes_ : ndarray of shape (n_classes,)
-        The labels, of classifiers.
+        The class labels; only for classifiers.
     n_features_in_ : int
         The number of columns of X.
     feature_names_in_ : ndarray of shape (n_features,)
-        The names of the columns of X, if all are strings.
+        The column names of X, if all of them are strings.
 
-    See Also
-    --------
-    treecv_objective : The objective, for your own studies.
-    tree_cross_validate : Evaluates one estimator.
+    See Also -------- treecv_objective : Creates an objective for an Optuna study.
+    tree_cross_validate : Cross-validates one estimator.
 
-    Notes
-    -----
-    Ctrl-C ends the search early, with a warning: the best estimator of the finished trials is
-    fitted. Messages go through ``optuna.logging``.
+    Notes ----- Ctrl-C ends the search early with a warning. The best estimator of the finished
+    trials is then refitted. Messages are logged through ``optuna.logging``.
 
     Examples
     --------
@@ -280,7 +285,7 @@ class TreeCVSearchCV(BaseSearchCV):
     def fit(
         self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None, **params: Any
     ) -> Self:
-        """Search, then fit the best estimator on all rows.
+        """Run the search, and refit the best estimator on all rows.
 
         Parameters
         ----------
@@ -289,12 +294,12 @@ class TreeCVSearchCV(BaseSearchCV):
         y : array-like of shape (n_samples,) or (n_samples, n_targets), or str, default=None
             Labels or targets.
         groups : array-like of shape (n_samples,), default=None
-            The groups, for ``cv``.
+            The group of each row, for splitters that keep groups together.
         sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows, in training and in scores.
+            The weights of the rows, used in training and in scoring.
         **params : dict
-            Further arguments of the estimator's ``fit``. Arrays with one entry per row are split
-            into folds.
+            Further arguments for the ``fit`` method of the estimator. Arrays with one entry per
+            row are split like the rows.
 
         Returns
         -------
@@ -304,11 +309,11 @@ class TreeCVSearchCV(BaseSearchCV):
         Raises
         ------
         ValueError
-            If an argument is wrong, or no trial succeeds.
+            If an argument is invalid, or no trial succeeds.
         """
         self._check_arguments()
         X, y = on_cluster(X, y)
-        if not is_dask(X):  # for which the objective warns
+        if not is_dask(X):  # the objective warns about these
             X, y, _ = opened(X, y, check_room(self.max_memory, self.spill_dir))
         X, y, sample_weight = indexable(X, y, sample_weight)
         self._check_numbers(X)
@@ -334,9 +339,11 @@ class TreeCVSearchCV(BaseSearchCV):
                     "scoring must be a dict of scorers if study or storage is given, got a "
                     f"callable that returns several scores: {', '.join(names)}."
                 )
-            scores = scores.by_names(names)
+            scores = scores.for_names(names)
             self._check_refit(scores)
-            study.set_user_attr(STUDY_ATTRIBUTE, None)  # the record of the scoring
+            study.set_user_attr(
+                STUDY_ATTRIBUTE, None
+            )  # it describes the scoring, which has changed
             objective = build(scores)
             return objective.evaluator
 
@@ -350,7 +357,7 @@ class TreeCVSearchCV(BaseSearchCV):
             for name in [name for name in vars(self) if name.endswith("_")]:
                 delattr(self, name)  # an attribute of an earlier fit
             # The score, a function that computes it, or the reason why there is none.
-            self._honest: float | str | Callable[[], float] = _NOT_HONEST
+            self._honest: float | str | Callable[[], float] = _NO_HONEST_SCORE
             self.study_, self.n_splits_ = study, objective.n_splits
             self.multimetric_ = scores.is_multiple
             self.scorer_ = scores.scorers if scores.is_multiple else scores.scorers["score"]
@@ -364,7 +371,7 @@ class TreeCVSearchCV(BaseSearchCV):
                     if self.ensemble is None:
                         self._prepare_honest_score(objective, study)
             if self.refit:
-                began = perf_counter()
+                start = perf_counter()
                 with trials.within("refit-with-best-params"):
                     if self.ensemble is None:
                         best = rows[self.best_index_].trial
@@ -373,7 +380,7 @@ class TreeCVSearchCV(BaseSearchCV):
                         self.best_estimator_ = objective.ensemble(study, self.ensemble)
                         sign = 1 if objective.direction == "maximize" else -1
                         self._honest = sign * self.best_estimator_.honest_score_
-                self.refit_time_ = perf_counter() - began
+                self.refit_time_ = perf_counter() - start
                 if hasattr(self.best_estimator_, "feature_names_in_"):
                     self.feature_names_in_ = self.best_estimator_.feature_names_in_
         return self
@@ -385,28 +392,32 @@ class TreeCVSearchCV(BaseSearchCV):
                 f"estimator must be an instance of an estimator, got {self.estimator!r}."
             )
         if (self.param_grid is None) == (self.param_distributions is None):
-            both = "neither" if self.param_grid is None else "both"
+            given = "neither" if self.param_grid is None else "both"
             raise ValueError(
-                f"param_grid or param_distributions must be given, but not both, got {both}."
+                f"param_grid or param_distributions must be given, but not both, got {given}."
             )
         if self.param_grid is not None:
-            ParameterGrid(self.param_grid)  # its errors are those of GridSearchCV
+            ParameterGrid(self.param_grid)  # raises the same errors as GridSearchCV
         for name, value in (("n_trials", self.n_trials), ("n_iter", self.n_iter)):
             if value is not None and not (is_integer(value) and value > 0):
                 raise ValueError(f"{name} must be None or a positive integer, got {value!r}.")
         if self.n_trials is not None and self.n_iter is not None:
-            raise ValueError("n_iter must be None if n_trials is given, which means the same.")
+            raise ValueError(
+                "n_iter must be None if n_trials is given, because they have the same meaning."
+            )
         check_verbose(self.verbose)
         if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
-            raise ValueError(f"timeout must be None or positive seconds, got {self.timeout!r}.")
+            raise ValueError(
+                f"timeout must be None or a positive number of seconds, got {self.timeout!r}."
+            )
         if self.error_score != "raise" and not is_number(self.error_score):
             raise ValueError(f"error_score must be 'raise' or a number, got {self.error_score!r}.")
         if self.ensemble is not None:
             check_integer("ensemble", self.ensemble, MAX_MEMBERS)
             if self.refit is False or callable(self.refit) or self.refit == "one_se":
                 raise ValueError(
-                    "ensemble must be None unless refit is True or the name of a score, because "
-                    f"this score selects the members, got refit={self.refit!r}."
+                    "ensemble must be None unless refit is True or the name of the score by which "
+                    f"members are selected, got refit={self.refit!r}."
                 )
         if self.simpler is not None and not self.refit == "one_se":
             raise ValueError(
@@ -416,8 +427,8 @@ class TreeCVSearchCV(BaseSearchCV):
         check_choice("return_train_score", self.return_train_score, (True, False))
         if self.return_train_score and self.method not in ("auto", "fit"):
             raise ValueError(
-                "return_train_score must be False if folds are not fitted one by one, because no "
-                f"model then predicts its training rows, got True with method={self.method!r}; "
+                "return_train_score must be False unless method is 'auto' or 'fit', because other "
+                f"methods do not predict the training rows, got True with method={self.method!r}; "
                 "use method='auto' or 'fit' instead."
             )
         kinds: dict[str, tuple[Any, type, str]] = {
@@ -425,41 +436,46 @@ class TreeCVSearchCV(BaseSearchCV):
             "pruner": (self.pruner, optuna.pruners.BasePruner, "a pruner of Optuna"),
             "study": (self.study, optuna.Study, "an optuna.Study"),
         }
-        for name, (value, kind, right) in kinds.items():
+        for name, (value, kind, expected) in kinds.items():
             if value is not None and not isinstance(value, kind):
-                raise ValueError(f"{name} must be None or {right}, got {value!r}.")
+                raise ValueError(f"{name} must be None or {expected}, got {value!r}.")
         for name in ("sampler", "pruner", "storage"):
             if self.study is not None and getattr(self, name) is not None:
-                raise ValueError(f"{name} must be None if study is given, which has its own.")
+                raise ValueError(
+                    f"{name} must be None if study is given, because the study has a {name}."
+                )
         if self.param_grid is not None and self.sampler is not None:
             raise ValueError(
-                "sampler must be None if param_grid is given, because a sampler would not visit "
-                f"all points of the grid, got {type(self.sampler).__name__}; use "
-                "param_distributions with lists instead."
+                "sampler must be None if param_grid is given, because all points of the grid are "
+                f"visited, got {type(self.sampler).__name__}; use param_distributions with lists "
+                "instead."
             )
 
     def _check_numbers(self, X: Any) -> None:
-        """Refuse an object array that holds no numbers, with the error of NumPy."""
+        """Raise NumPy's error if an object array cannot be converted to numbers."""
         tags = get_tags(self.estimator).input_tags
         if (
             isinstance(X, np.ndarray)
             and X.dtype == object
             and not (tags.string or tags.categorical)
-            and not isinstance(self.estimator, Pipeline)  # its tags are not those of its steps
+            and not isinstance(self.estimator, Pipeline)  # its tags do not describe its steps
         ):
             X.astype(np.float64)
 
     def _check_refit(self, scores: SearchScores) -> None:
-        """Refuse a ``refit`` that does not select one of the scores."""
+        """Raise ValueError if ``refit`` does not select one of the scores."""
         refit = self.refit
         if isinstance(refit, bool | np.bool_) and not (refit and scores.is_multiple):
             return
         if callable(refit) or self.refit == "one_se":
             return
         names = scores.names if scores.is_multiple else []
-        # The name of a single score has no effect; the names of a callable may be known later.
-        is_one = not scores.is_multiple and (callable(self.scoring) or refit in get_scorer_names())
-        if not isinstance(refit, str) or not (is_one or refit in names):
+        # For a single score, any scorer name is accepted and has no effect. The names of the
+        # scores of a callable may be unknown before the first trial.
+        is_known = not scores.is_multiple and (
+            callable(self.scoring) or refit in get_scorer_names()
+        )
+        if not isinstance(refit, str) or not (is_known or refit in names):
             values = ", ".join(map(repr, [False, *names] if names else [True, False]))
             condition = " if there are several scores" if names else ""
             raise ValueError(
@@ -467,14 +483,14 @@ class TreeCVSearchCV(BaseSearchCV):
             )
 
     def _optimized(self, scores: SearchScores) -> int:
-        """Return the index of the score that the study optimises."""
+        """Return the index of the score that the study optimizes."""
         refit = self.refit
         return scores.names.index(refit) if refit in scores.names and scores.is_multiple else 0
 
     def _objective(
         self, arguments: dict[str, Any], points: Points | None, scores: SearchScores
     ) -> TreeCVObjective:
-        """Return the objective; ``arguments`` are those of ``fit``, and the seed."""
+        """Return the objective; ``arguments`` are the arguments of ``fit`` and the seed."""
         estimator, space = self.estimator, {}
         if self.error_score != "raise":
             scores = scores.with_error_score(float(self.error_score))
@@ -484,12 +500,12 @@ class TreeCVSearchCV(BaseSearchCV):
             estimator = Space(estimator, suggest=self.param_distributions)
         else:
             space = {"param_distributions": self.param_distributions}
-        of_rows = ("shuffle", "order", "max_memory", "spill_dir", "verbose")
-        of_models = ("n_epochs", "n_estimators", "truncate")
-        as_given = (*of_rows, *of_models, "n_repeats", "n_jobs", "store")
+        row_options = ("shuffle", "order", "max_memory", "spill_dir", "verbose")
+        model_options = ("n_epochs", "n_estimators", "truncate")
+        passed_options = (*row_options, *model_options, "n_repeats", "n_jobs", "store")
         options = {
             **space,
-            **{name: getattr(self, name) for name in as_given},
+            **{name: getattr(self, name) for name in passed_options},
             "cv": 5 if self.cv is None else self.cv,
             "method": "fit" if self.return_train_score else self.method,
             "scoring": scores.with_train if self.return_train_score else scores.requested,
@@ -502,58 +518,61 @@ class TreeCVSearchCV(BaseSearchCV):
         if self.error_score != "raise":
             evaluator.use(evaluator.cross_validation.trying_all_folds())
         pruner = self.pruner if self.study is None else self.study.pruner
-        # Every study has a pruner, which the user may not be aware of.
+        # Every study has a default pruner, of which the user may not be aware. Therefore the
+        # pruner of a given study is used only if it is a RacingPruner.
         if pruner is not None and (self.study is None or isinstance(pruner, RacingPruner)):
             evaluator.report_for(pruner)
         return objective
 
     def _points(self, seed: int) -> Points | None:
-        """Return the points of a grid or a sample of them; None if a sampler suggests them."""
+        """Return the points of a grid or a random sample; None if a sampler suggests them."""
         if self.param_grid is not None:
             return Points(self.param_grid, self.estimator)
         has_sampler = self.sampler is not None or self.study is not None
         if has_sampler or not is_sampled(self.param_distributions):
             return None
-        drawn = self.random_state if is_integer(self.random_state) else seed
+        random_state = self.random_state if is_integer(self.random_state) else seed
         return Points(
             self.param_distributions,
             self.estimator,
             self.n_trials or self.n_iter or N_TRIALS,
-            drawn,
+            random_state,
         )
 
     # --- The results ---
 
     def _prepare_honest_score(self, objective: TreeCVObjective, study: optuna.Study) -> None:
-        """Store the function that computes ``honest_score_``, or the reason why there is none."""
+        """Store a function that computes ``honest_score_``, or the reason why it cannot."""
         rule: Literal["best", "one_se"] = "one_se" if self.refit == "one_se" else "best"
         try:
             with warnings.catch_warnings(action="ignore"):
                 contest = objective.evaluator.contest(study)
                 self._honest = correction_of(contest, rule, self.simpler, 0.95)[-1]
         except ValueError as error:
-            self._honest = f"{_UNKNOWN}: {error}"
+            self._honest = f"{_UNAVAILABLE}: {error}"
 
     @property
     def honest_score_(self) -> float:
-        """The score of the best trial, corrected for the choice."""
-        honest = getattr(self, "_honest", _NOT_HONEST)
+        """The score of the best trial, corrected for the optimism of choosing the best."""
+        honest = getattr(self, "_honest", _NO_HONEST_SCORE)
         if callable(honest):
             try:
                 honest = -honest()
             except ValueError as error:
-                honest = f"{_UNKNOWN}: {error}"
+                honest = f"{_UNAVAILABLE}: {error}"
             self._honest = honest
         if isinstance(honest, str):
             raise AttributeError(honest)
         return honest
 
     def __getstate__(self) -> dict[str, Any]:
-        hasattr(self, "honest_score_")  # computes it, so that pickles contain no losses of rows
+        hasattr(
+            self, "honest_score_"
+        )  # compute it, so that the pickle does not contain the losses of rows
         return super().__getstate__()
 
     def _best_index(self, rows: list[Row], objective: TreeCVObjective, name: str) -> int:
-        """Return the index of the row of the best trial."""
+        """Return the index of the best trial's row in ``cv_results_``."""
         if callable(self.refit):
             index = self.refit(self.cv_results_)
             if not isinstance(index, Integral):
@@ -563,8 +582,8 @@ class TreeCVSearchCV(BaseSearchCV):
                 )
             if not 0 <= index < len(rows):
                 raise IndexError(
-                    f"refit must return a row of cv_results_, 0 to {len(rows) - 1}; best_index_ "
-                    f"index out of range: {index}."
+                    f"refit must return the index of a row of cv_results_, 0 to {len(rows) - 1}; "
+                    f"best_index_ index out of range: {index}."
                 )
             return int(index)
         if self.refit == "one_se":
@@ -577,45 +596,46 @@ class TreeCVSearchCV(BaseSearchCV):
     def score(self, X: Any, y: Any = None, **params: Any) -> float:
         """Return the score of the best estimator on the given rows, by ``scorer_``.
 
-        With several scores, it is the one that ``refit`` names; for "one_se", the first one.
+        If there are several scores, the score that ``refit`` names is returned; for "one_se", the
+        first one.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows.
+            The rows to predict.
         y : array-like of shape (n_samples,) or (n_samples, n_targets), default=None
             Labels or targets.
         **params : dict
-            Arguments of the scorer, if metadata routing is enabled.
+            Arguments for the scorer, if metadata routing is enabled.
 
         Returns
         -------
         float
-            The score; larger is better.
+            The score; larger values are better.
         """
-        several: Any = self.scorer_ if getattr(self, "multimetric_", False) else {}
-        if several and callable(self.refit):
+        scorers: Any = self.scorer_ if getattr(self, "multimetric_", False) else {}
+        if scorers and callable(self.refit):
             raise ValueError(
-                "refit must be the name of a score, because there are several scores, got "
+                "refit must be the name of a score if there are several scores, got "
                 f"{self.refit!r}."
             )
-        if several and self.refit == "one_se":
-            return float(next(iter(several.values()))(self.best_estimator_, X, y))
+        if scorers and self.refit == "one_se":
+            return float(next(iter(scorers.values()))(self.best_estimator_, X, y))
         return float(super().score(X, y, **params))
 
     @available_if(attrgetter("transform"))
     def set_output(self, *, transform: Any = None) -> Self:
-        """Set the container of the output of ``transform``.
+        """Set the output container of ``transform``.
 
         Parameters
         ----------
         transform : {"default", "pandas", "polars"}, default=None
-            None changes nothing.
+            The container; None leaves it unchanged.
 
         Returns
         -------
         self
-            The search, whose ``estimator`` and ``best_estimator_`` are configured.
+            The search; its ``estimator`` and ``best_estimator_`` are configured.
         """
         for name in ("estimator", "best_estimator_"):
             if hasattr(self, name):
@@ -623,7 +643,7 @@ class TreeCVSearchCV(BaseSearchCV):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError whose message includes the cause."""
+        """Raise an AttributeError whose message includes its cause."""
         try:
             return super().__getattribute__(name)
         except AttributeError as error:

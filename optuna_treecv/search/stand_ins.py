@@ -1,8 +1,8 @@
-"""scikit-learn's searches and cross-validations, evaluated by engines that give the same scores.
+"""Replacements for scikit-learn's searches and cross-validations, with the same scores.
 
-Each class and function here replaces the one of scikit-learn with the same name, arguments and
-results. If no engine is guaranteed to give the scores of the estimator's own fits, scikit-learn
-runs the call.
+Each class and function has the same name, arguments and results as the one of scikit-learn that it
+replaces. It is evaluated by an engine of this package if the engine is guaranteed to give the same
+scores as separate fits. Otherwise scikit-learn runs the call.
 """
 
 from abc import ABC
@@ -58,28 +58,31 @@ from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
 
-# Engines with the scores of converged fits ("exact", "newton"), or of the estimator's own fits
-# ("neighbors", and ensembles that grow once).
-_GROWN = frozenset({"boosting", "bagging"})
-_CONVERGED = frozenset({"exact", "newton"})
-PROMISED = frozenset({"neighbors"}) | _CONVERGED | _GROWN
+# The methods that grow each ensemble once. Their scores are equal to those of separate fits.
+_GROWING_METHODS = frozenset({"boosting", "bagging"})
 
-# At most this many calls are recorded, the last ones.
-_MOST_CALLS = 10_000
+# The methods whose scores are equal to those of fits that have converged.
+_CONVERGED_METHODS = frozenset({"exact", "newton"})
 
-_ONCE = "cv is a generator, which yields its splits once"
+#: All methods that are guaranteed to give scikit-learn's scores.
+EQUIVALENT_METHODS = frozenset({"neighbors"}) | _CONVERGED_METHODS | _GROWING_METHODS
 
-# With fewer numbers in X, the paths of ``LassoCV`` are faster than exact folds.
-_LEAST_NUMBERS = 2**23
+# The maximum number of recorded calls; older calls are dropped.
+_MAX_CALLS = 10_000
+
+_ONE_SHOT_CV = "cv is a generator, which can be iterated only once"
+
+# If X has fewer entries, the paths of ``LassoCV`` are as fast as exact folds.
+_MIN_ENTRIES = 2**23
 
 
 class LeftToSklearn(Exception):
-    """The reason why scikit-learn runs a call."""
+    """Raised if scikit-learn must run a call; the message is the reason."""
 
 
 @dataclass
 class Call:
-    """The record of a call of a replaced function or search.
+    """The record of a call of a replaced function, or of ``fit`` of a replaced class.
 
     Attributes
     ----------
@@ -88,17 +91,18 @@ class Call:
     estimator : str
         The name of the estimator.
     method : str
-        The method that evaluated it; "" if scikit-learn ran the call.
+        The method by which the call was evaluated; "" if scikit-learn ran the call.
     reason : str
-        The reason why scikit-learn ran the call.
+        The reason why scikit-learn ran the call; "" if an engine did.
     seconds : float
-        The duration.
+        The duration of the call.
     seconds_before : float or None
-        The duration in scikit-learn, if both have run.
+        The duration of the same call in scikit-learn; None if calls are not checked.
     difference : float or None
-        The largest difference of a score, if both have run.
+        The largest difference between a score and the score of scikit-learn; None if calls are not
+        checked.
     remark : str
-        Other differences.
+        A description of other differences.
     """
 
     name: str
@@ -111,23 +115,25 @@ class Call:
     remark: str = ""
 
 
-# The last calls, and whether scikit-learn runs each of them too.
-RECORD = SimpleNamespace(is_checked=False, calls=deque[Call](maxlen=_MOST_CALLS))
+# The most recent calls, and whether each call is checked, that is, also run by scikit-learn.
+RECORD = SimpleNamespace(is_checked=False, calls=deque[Call](maxlen=_MAX_CALLS))
 
 
-def _replaced(original: Callable[..., Any], by_engine: Callable[..., Any], name: str) -> Any:
-    """Return a replacement of a function of scikit-learn that evaluates by an engine.
+def _replace_function(
+    original: Callable[..., Any], by_engine: Callable[..., Any], name: str
+) -> Any:
+    """Return a replacement for a scikit-learn function, evaluated by an engine if possible.
 
-    If the engine raises an error, scikit-learn runs the call, or raises its own error. If calls
-    are checked, scikit-learn also runs the calls of engines. Both draw the same random numbers,
-    from NumPy's generator and those in the arguments.
+    If the engine raises an error, scikit-learn runs the call, and may raise its own error. If
+    calls are checked, scikit-learn also runs the calls that an engine has evaluated. Before each
+    run, NumPy's global generator and the generators in the arguments are set to the same state.
 
     Parameters
     ----------
     original : callable
-        A function, or ``fit`` of a class.
+        The function, or the ``fit`` method of a class.
     by_engine : callable
-        Takes a ``Call``, whose ``method`` it sets, and the same arguments.
+        Takes a ``Call`` and the arguments of the original. It sets the ``method`` of the call.
     name : str
         The name of the function or class.
     """
@@ -138,24 +144,25 @@ def _replaced(original: Callable[..., Any], by_engine: Callable[..., Any], name:
             estimator if name == original.__name__ else getattr(estimator, "estimator", estimator)
         )
         call = Call(name, name_of(fitted))
-        of_estimator = (getattr(estimator, attr, None) for attr in ("cv", "random_state"))
-        began, states = perf_counter(), _random_states(options.get("cv"), *of_estimator)
+        attributes = (getattr(estimator, name, None) for name in ("cv", "random_state"))
+        start, states = perf_counter(), _random_states(options.get("cv"), *attributes)
         try:
             result = by_engine(call, estimator, *args, **options)
         except Exception as error:
             call.method, call.reason = "", str(error).partition("\n")[0]
         if not call.method:
             _restore(states)
-            began = perf_counter()
+            start = perf_counter()
             result = original(estimator, *args, **options)
-        call.seconds = perf_counter() - began
+        call.seconds = perf_counter() - start
         if call.method and RECORD.is_checked:
             _restore(states)
-            began = perf_counter()
+            start = perf_counter()
             before = original(clone(estimator), *args, **options)
-            call.seconds_before = perf_counter() - began
+            call.seconds_before = perf_counter() - start
             call.difference = max(
-                map(_difference, _scores_in(result), _scores_in(before)), default=0.0
+                map(_difference, _arrays_to_compare(result), _arrays_to_compare(before)),
+                default=0.0,
             )
             ours, theirs = (repr(getattr(r, "best_params_", None)) for r in (result, before))
             if ours != theirs:
@@ -163,12 +170,12 @@ def _replaced(original: Callable[..., Any], by_engine: Callable[..., Any], name:
         RECORD.calls.append(call)
         return result
 
-    stand_in.__module__ = __name__  # where pickle finds it
+    stand_in.__module__ = __name__  # pickle looks it up in this module
     return stand_in
 
 
 def _random_states(*random: Any) -> list[tuple[np.random.RandomState, Any]]:
-    """Return the states of NumPy's global generator and of the generators in arguments."""
+    """Return the states of NumPy's global generator and of the generators in the arguments."""
     values = [getattr(v, "random_state", v) for v in random]
     generators = [v for v in values if isinstance(v, np.random.RandomState)]
     return [(g, g.get_state()) for g in (check_random_state(None), *generators)]
@@ -179,52 +186,54 @@ def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
         generator.set_state(state)
 
 
-def _promised_method(runs: list[Run]) -> str:
-    """Return the method of runs that is guaranteed to give scikit-learn's scores, or raise."""
+def _select_method(runs: list[Run]) -> str:
+    """Return the method of runs; raise an error if scikit-learn's scores are not guaranteed."""
     methods = {run.plan.name: run for run in runs}
-    promised = sorted(methods.keys() & PROMISED)
+    equivalent = sorted(methods.keys() & EQUIVALENT_METHODS)
     for name, run in methods.items():
-        if name not in PROMISED and (name != "fit" or not promised):
-            raise LeftToSklearn(run.reason or f"method={name!r} makes other models than fit")
-        if name in _GROWN and unset_seeds(run.estimator):
-            raise LeftToSklearn("random_state is None, so no two runs give equal results")
-        if name in _CONVERGED:
+        if name not in EQUIVALENT_METHODS and (name != "fit" or not equivalent):
+            raise LeftToSklearn(run.reason or f"method={name!r} trains other models than fit")
+        if name in _GROWING_METHODS and unset_seeds(run.estimator):
+            raise LeftToSklearn("random_state is None, so results differ between runs")
+        if name in _CONVERGED_METHODS:
             _check_converges(run.estimator)
-    grows_alone = len({_without_size(run.estimator) for run in runs}) == len(runs)
-    if grows_alone and _GROWN & methods.keys():
+    is_grown_separately = len({_parameters_except_size(run.estimator) for run in runs}) == len(
+        runs
+    )
+    if is_grown_separately and _GROWING_METHODS & methods.keys():
         raise LeftToSklearn("no two ensembles differ only in their number of trees")
-    return ", ".join(promised)
+    return ", ".join(equivalent)
 
 
-def _without_size(estimator: Any) -> str:
-    """Return the parameters of an ensemble except its number of trees, as text."""
+def _parameters_except_size(estimator: Any) -> str:
+    """Return the parameters of an ensemble, except its number of trees, as a string."""
     size = nested_parameter(estimator)
     return repr([item for item in estimator.get_params().items() if item[0] != size])
 
 
 def _check_converges(estimator: Any) -> None:
-    """Refuse a solver that stops earlier than by default, because engines solve to convergence."""
+    """Raise an error if a solver stops earlier than with its default ``max_iter`` and ``tol``."""
     last = last_step(estimator)
-    by_default = type(last)().get_params()
+    defaults = type(last)().get_params()
     for name, is_early in (("max_iter", operator.lt), ("tol", operator.gt)):
         value: Any = getattr(last, name, None)
-        usual: Any = by_default.get(name)
-        if value is not None and (usual is None or is_early(value, usual)):
-            raise LeftToSklearn(f"{name}={value!r} may end fits before they have converged")
+        default: Any = defaults.get(name)
+        if value is not None and (default is None or is_early(value, default)):
+            raise LeftToSklearn(f"{name}={value!r} may stop fits before they have converged")
 
 
 def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
-    """Return ``sample_weight`` of the arguments of ``fit``; refuse any other argument."""
+    """Return ``sample_weight``; raise an error if ``fit`` has any other argument."""
     if others := params.keys() - {"sample_weight"}:
-        raise LeftToSklearn(f"fit gets {', '.join(sorted(others))}")
+        raise LeftToSklearn(f"fit has the arguments {', '.join(sorted(others))}")
     weights = params.get("sample_weight")
     if weights is not None and isinstance(estimator, Pipeline):
-        raise LeftToSklearn("fit of a Pipeline gets sample_weight")
+        raise LeftToSklearn("fit of a Pipeline has the argument sample_weight")
     return weights
 
 
 def _scores(scoring: Any, estimator: Any, y: Any) -> SearchScores:
-    """Return the scores of ``scoring``; refuse losses of this package."""
+    """Return the scores for ``scoring``; raise an error if one is a loss of this package."""
     if scoring is not None and type(scoring) is type(check_scoring(estimator)):
         scoring = None  # RidgeCV passes the estimator's own score to its search
     scores = scores_of(scoring, estimator, has_y=y is not None)
@@ -237,13 +246,13 @@ def _scores(scoring: Any, estimator: Any, y: Any) -> SearchScores:
 def _settings(
     estimator: Any, y: Any, groups: Any, cv: Any, n_jobs: Any, **options: Any
 ) -> Settings:
-    """Return the settings of a cross-validation on scikit-learn's splits."""
+    """Return the settings of a cross-validation with scikit-learn's splits."""
     if get_config()["enable_metadata_routing"]:
         raise LeftToSklearn("metadata routing is enabled")
     if np.ndim(y) == 2 and np.shape(y)[1] == 1:
         raise LeftToSklearn("y is a column vector, for which scikit-learn warns")
     if hasattr(cv, "__next__"):
-        raise LeftToSklearn(_ONCE)
+        raise LeftToSklearn(_ONE_SHOT_CV)
     return Settings(
         cv=model_selection.check_cv(cv, y, classifier=is_classifier(estimator)),
         shuffle=False,
@@ -254,33 +263,33 @@ def _settings(
     )
 
 
-def _results(
+def _evaluate(
     call: Call, X: Any, y: Any, settings: Settings, estimators: list[Any]
 ) -> list[CVResult]:
-    """Return the results of estimators by an engine with scikit-learn's scores, or raise."""
+    """Cross-validate estimators by an engine; raise an error if scores might differ."""
     if getattr(getattr(X, "dtype", None), "kind", "f") in "SU":
-        raise LeftToSklearn("X holds strings")
+        raise LeftToSklearn("X contains strings")
     if len({isinstance(name, str) for name in getattr(X, "columns", ())}) > 1:
         raise LeftToSklearn("some column names are not strings")
-    with quietly():  # scikit-learn may run the call
+    with quietly():  # no warnings, because scikit-learn may run the call
         runs = runs_for(cross_validation_for(X, y, settings, estimators), estimators)
-        call.method = _promised_method(runs)
+        call.method = _select_method(runs)
     evaluate_batch(runs)
     return [run.finish() for run in runs]
 
 
 class _StandIn(ABC):
-    """A search of scikit-learn that is fitted by an engine if one gives the same scores.
+    """A class of scikit-learn whose ``fit`` is evaluated by an engine if possible.
 
-    It is pickled as the class that it replaces, so that models need no other package. Objects of
-    that class are instances of this one, too.
+    Objects are pickled as objects of the class that is replaced, so that loading them does not
+    need this package. Objects of that class are also instances of this class.
     """
 
     stands_for: ClassVar[type]
 
     @classmethod
     def __subclasshook__(cls, subclass: type) -> Any:
-        original = vars(cls).get("stands_for")  # a subclass has none
+        original = vars(cls).get("stands_for")  # a subclass does not have it in its own namespace
         return original in subclass.__mro__ or NotImplemented
 
     def __reduce_ex__(self: Any, protocol: Any) -> Any:
@@ -291,19 +300,19 @@ class _StandIn(ABC):
 
 
 def _replace_class(original: Any, by_engine: Callable[..., Any]) -> Any:
-    """Return a subclass of a class of scikit-learn, with its name, fitted by an engine."""
+    """Return a subclass with the same name whose ``fit`` is evaluated by an engine if possible."""
     name = original.__name__
     names = {
         "__doc__": f"``{original.__module__.rpartition('.')[0]}.{name}``, by an engine.",
         "__module__": __name__,
         "stands_for": original,
-        "fit": _replaced(original.fit, by_engine, name),
+        "fit": _replace_function(original.fit, by_engine, name),
     }
     return ABCMeta(name, (_StandIn, original), names)
 
 
-def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> Any:
-    """Run a search of scikit-learn with the same results."""
+def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> Any:
+    """Fit a ``GridSearchCV`` or ``RandomizedSearchCV`` by an engine."""
     if type(search)._run_search is not search.stands_for._run_search:
         raise LeftToSklearn("a subclass overrides _run_search")
     if search.return_train_score:
@@ -329,14 +338,14 @@ def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> An
     with_params = [
         clone(search.estimator).set_params(**clone(p, safe=False)) for p in distinct.values()
     ]
-    evaluated = _results(call, X, y, settings, with_params)
-    of_key = dict(zip(distinct, evaluated, strict=True))
-    results = [of_key[key] for key in keys]
+    evaluated = _evaluate(call, X, y, settings, with_params)
+    result_by_key = dict(zip(distinct, evaluated, strict=True))
+    results = [result_by_key[key] for key in keys]
     search.n_splits_ = len(results[0].test_score)
     out = [
         {"fit_time": result.seconds / search.n_splits_, "score_time": 0.0, "test_scores": split}
         for result in results
-        for split in _by_split(result, scores)
+        for split in _split_scores(result, scores)
     ]
     table = search._format_results(candidates, search.n_splits_, out)
     for name in scores.names:
@@ -348,11 +357,11 @@ def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> An
             search.best_score_ = table[f"mean_test_{refit_metric}"][search.best_index_]
         search.best_params_ = table["params"][search.best_index_]
     if search.refit:
-        began = perf_counter()
+        start = perf_counter()
         best = clone(search.estimator).set_params(**clone(search.best_params_, safe=False))
         search.best_estimator_ = best.fit(*((X,) if y is None else (X, y)), **params)
         _warn_if_stopped(best)
-        search.refit_time_ = perf_counter() - began
+        search.refit_time_ = perf_counter() - start
         if hasattr(best, "feature_names_in_"):
             search.feature_names_in_ = best.feature_names_in_
     search.scorer_ = getattr(scorers, "_scorers", scorers)
@@ -361,26 +370,27 @@ def _search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -> An
 
 
 def _warn_if_stopped(best: Any) -> None:
-    """Warn if the last fit has not converged, unlike the models behind the fold scores."""
+    """Warn if the refit has not converged, although the models of the folds have."""
     last = last_step(best)
-    n_iter, most = getattr(last, "n_iter_", None), getattr(last, "max_iter", None)
-    if n_iter is not None and most is not None and np.max(n_iter) >= most:
+    n_iter, max_iter = getattr(last, "n_iter_", None), getattr(last, "max_iter", None)
+    if n_iter is not None and max_iter is not None and np.max(n_iter) >= max_iter:
         warn_caller(
-            "best_estimator_ has not converged, but the models behind cv_results_ have, so their "
-            "scores may be better than its own. Increase max_iter or scale the columns."
+            "best_estimator_ has not converged, but the models whose scores are in cv_results_ "
+            "have, so best_estimator_ may be worse than these scores. Increase max_iter or scale "
+            "the columns."
         )
 
 
-def _by_split(result: CVResult, scores: SearchScores) -> list[Any]:
-    """Return the score of each split: a number, or a dict of several scores."""
+def _split_scores(result: CVResult, scores: SearchScores) -> list[Any]:
+    """Return the score of each split: a float, or a dict if there are several scores."""
     if not scores.is_multiple:
         return [float(score) for score in result.test_score]
     columns = [result.scores[name].test_score.tolist() for name in scores.names]
     return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _scores_in(result: Any) -> list[Any]:
-    """Return the arrays to compare: split scores, or predictions."""
+def _arrays_to_compare(result: Any) -> list[Any]:
+    """Return the arrays to compare with scikit-learn: split scores or predictions."""
     result = getattr(result, "cv_results_", result)
     if isinstance(result, Mapping):
         names = [n for n in result if n.startswith(("split", "test_")) and "test_" in n]
@@ -390,50 +400,50 @@ def _scores_in(result: Any) -> list[Any]:
 
 
 def _difference(ours: Any, theirs: Any) -> float:
-    """Return the largest difference of two arrays, relative for numbers above 1.
+    """Return the largest difference between two arrays; it is relative for values above 1.
 
-    For labels that are not numbers, return 1 if any differs, else 0.
+    For labels that are not numbers, return 1 if any label differs, else 0.
     """
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     if ours.dtype.kind not in "fiub" or theirs.dtype.kind not in "fiub":
         return float(np.any(ours != theirs))
     with np.errstate(invalid="ignore"):
-        apart = np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))
-    return float(np.nanmax(apart, initial=0.0))
+        differences = np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))
+    return float(np.nanmax(differences, initial=0.0))
 
 
-def _path(
+def _fit_path(
     model: Any, call: Call, path: Any, X: Any, y: Any, sample_weight: Any = None, **params: Any
 ) -> Any:
-    """Select the penalty of a model as scikit-learn does, with converged models."""
+    """Fit a ``LassoCV`` or ``ElasticNetCV`` by an engine, with converged models."""
     if path.positive:
         raise LeftToSklearn("positive is True")
     if params or sample_weight is not None:
-        raise LeftToSklearn("fit gets sample_weight")
+        raise LeftToSklearn("fit has the argument sample_weight")
     X, y = indexable(X, y)
-    if np.size(X) < _LEAST_NUMBERS:
+    if np.size(X) < _MIN_ENTRIES:
         raise LeftToSklearn("X is small, so scikit-learn's paths are as fast")
     targets = np.asarray(y, np.float64)
     if targets.ndim != 1:
         raise LeftToSklearn("y has several columns")
     options = path.get_params()
-    same = {name: options[name] for name in model().get_params() if name in options}
-    same |= {"precompute": False} if same["precompute"] == "auto" else {}
+    common = {name: options[name] for name in model().get_params() if name in options}
+    common |= {"precompute": False} if common["precompute"] == "auto" else {}
     ratios = np.atleast_1d(options.get("l1_ratio", 1.0))
     alphas = np.array([_alphas(path, X, targets, ratio) for ratio in ratios])
     models = []
-    for ratio, of_ratio in zip(ratios, alphas, strict=True):
-        same |= {"l1_ratio": ratio} if "l1_ratio" in same else {}
-        models += [model(**{**same, "alpha": alpha}) for alpha in of_ratio]
+    for ratio, ratio_alphas in zip(ratios, alphas, strict=True):
+        common |= {"l1_ratio": ratio} if "l1_ratio" in common else {}
+        models += [model(**{**common, "alpha": alpha}) for alpha in ratio_alphas]
     folds = None, path.cv, path.n_jobs
     settings = _settings(models[0], targets, *folds, scoring="neg_mean_squared_error")
-    scores = [-result.test_score for result in _results(call, X, targets, settings, models)]
-    of_splits = np.reshape(scores, (*alphas.shape, -1))
-    means = of_splits.mean(axis=2)
+    scores = [-result.test_score for result in _evaluate(call, X, targets, settings, models)]
+    split_errors = np.reshape(scores, (*alphas.shape, -1))
+    means = split_errors.mean(axis=2)
     best = np.unravel_index(np.argmin(means), means.shape)
     fitted = models[int(np.ravel_multi_index(best, means.shape))].fit(X, targets)
     vars(path).update({k: v for k, v in vars(fitted).items() if k.endswith("_")})
-    path.mse_path_ = np.squeeze(of_splits)
+    path.mse_path_ = np.squeeze(split_errors)
     path.alpha_ = alphas[best]
     path.alphas_ = alphas if len(ratios) > 1 and np.ndim(path.alphas) == 0 else alphas[0]
     if "l1_ratio" in options:
@@ -442,7 +452,7 @@ def _path(
 
 
 def _alphas(path: Any, X: Any, y: np.ndarray, ratio: float) -> np.ndarray:
-    """Return the penalties, largest first; the default starts where all coefficients are 0."""
+    """Return the penalties in descending order; the largest default makes all coefficients 0."""
     if np.ndim(path.alphas):
         return np.sort(np.asarray(path.alphas, np.float64))[::-1]
     centred = y - y.mean() if path.fit_intercept else y
@@ -450,26 +460,28 @@ def _alphas(path: Any, X: Any, y: np.ndarray, ratio: float) -> np.ndarray:
     return np.geomspace(largest, largest * path.eps, path.alphas)
 
 
-def _logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **params: Any) -> Any:
-    """Select the penalty of logistic regression, with converged models.
+def _fit_logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **params: Any) -> Any:
+    """Fit a ``LogisticRegressionCV`` by an engine, with converged models.
 
-    The models of all folds are solved jointly. Scores, choice and last fit are computed by
-    scikit-learn's own code, in which ``n_iter_`` is 0 for each fold.
+    The models of all folds are solved jointly. The scores, the choice of the penalty and the refit
+    are computed by scikit-learn's code. ``n_iter_`` is 0 for each fold.
     """
     path._validate_params()
     if hasattr(path.cv, "__next__"):
-        raise LeftToSklearn(_ONCE)
+        raise LeftToSklearn(_ONE_SHOT_CV)
     by_fold: dict[bytes, np.ndarray] = {}
 
     def score_fold(X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
-        """Return the coefficients, penalties, scores and iterations of one fold."""
+        """Return the coefficients, penalties, scores and numbers of iterations for a fold."""
         penalties = options["Cs"]
         if np.ndim(penalties) == 0:
             penalties = np.logspace(-4, 4, penalties)
         if not by_fold:
-            by_fold.update(_solve(call, path, X, y, np.asarray(penalties, np.float64), options))
+            by_fold.update(
+                _solve_folds(call, path, X, y, np.asarray(penalties, np.float64), options)
+            )
         if (models := by_fold.get(_key_of_rows(test))) is None:
-            raise LeftToSklearn("cv yields other splits each time")
+            raise LeftToSklearn("cv yields different splits each time")
         solved = models, np.asarray(penalties), np.zeros(len(models), np.int32)
         score = _with_globals(
             _logistic._log_reg_scoring_path, _logistic_regression_path=lambda *_, **__: solved
@@ -484,23 +496,23 @@ def _logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **params: 
     return fit(path, X, y, *args, **params)
 
 
-def _solve(
+def _solve_folds(
     call: Call, path: Any, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]
 ) -> dict[bytes, np.ndarray]:
-    """Return the coefficients of each fold at all penalties, by the key of its test rows."""
+    """Return the coefficients for all penalties, by the key of a fold's test rows."""
     if options["penalty"] != "l2":
         raise LeftToSklearn("the penalty is not only l2")
     names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
-    same = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
-    estimators = [linear_model.LogisticRegression(C=C, **same) for C in penalties]
+    common = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
+    estimators = [linear_model.LogisticRegression(C=C, **common) for C in penalties]
     folds = None, path.cv, path.n_jobs
     settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])
     with quietly():
         cross_validation = cross_validation_for(X, y, settings, estimators)
         runs = runs_for(cross_validation, estimators)
-        call.method = _promised_method(runs)
-    if others := [run for run in runs if run.plan.name != "newton"]:
-        raise LeftToSklearn(others[0].reason)
+        call.method = _select_method(runs)
+    if other_runs := [run for run in runs if run.plan.name != "newton"]:
+        raise LeftToSklearn(other_runs[0].reason)
     plan, candidates = runs[0].plan, [run.estimator for run in runs]
     fold_models = plan.capabilities.fold_models
     assert fold_models is not None
@@ -508,9 +520,9 @@ def _solve(
     for repeat in cross_validation.repeats:
         for fold, models in enumerate(fold_models(plan, candidates, repeat)):
             if not np.all(np.isfinite(models)):
-                raise LeftToSklearn("no finite model of a fold was found")
-            of_classes = models[:, 0] if models.shape[1] == 1 else models
-            by_fold[_key_of_rows(repeat.cut.tested_from(fold, fold + 1))] = of_classes
+                raise LeftToSklearn("the model of a fold has non-finite coefficients")
+            coefficients = models[:, 0] if models.shape[1] == 1 else models
+            by_fold[_key_of_rows(repeat.cut.tested_from(fold, fold + 1))] = coefficients
     if len(by_fold) < sum(repeat.cut.n_folds for repeat in cross_validation.repeats):
         raise LeftToSklearn("two folds have the same test rows")
     return by_fold
@@ -520,15 +532,15 @@ def _key_of_rows(rows: np.ndarray) -> bytes:
     return np.sort(rows).astype(np.int64).tobytes()
 
 
-def _with_globals(function: Any, **others: Any) -> Any:
-    """Return a copy of a function of scikit-learn with other values of some global names.
+def _with_globals(function: Any, **replacements: Any) -> Any:
+    """Return a copy of a scikit-learn function in which some globals are replaced.
 
-    There is no public way to pass other models to its path of penalties, and patching its module
-    would affect other threads.
+    There is no public way to pass the models to scikit-learn's code, and patching its module would
+    affect other threads.
     """
-    if missing := others.keys() - set(function.__code__.co_names):
+    if missing := replacements.keys() - set(function.__code__.co_names):
         raise LeftToSklearn(f"this version of scikit-learn has no {sorted(missing)[0]}")
-    names = {**function.__globals__, **others}
+    names = {**function.__globals__, **replacements}
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__)
     copy.__kwdefaults__ = function.__kwdefaults__
     return copy
@@ -539,10 +551,10 @@ _cross_val_score = model_selection.cross_val_score
 _cross_val_predict = model_selection.cross_val_predict
 
 
-def _settings_of(
+def _settings_for_call(
     function: Any, estimator: Any, y: Any, options: dict[str, Any], **settings: Any
 ) -> Settings:
-    """Return the settings of a call, in which weights are used only in training."""
+    """Return the settings for a call; weights are used only in training, not in scoring."""
     score, verbose = options.get("error_score", np.nan), options.get("verbose", 0)
     if (
         not options.keys() <= signature(function).parameters.keys()
@@ -558,23 +570,27 @@ def _settings_of(
     return _settings(estimator, y, *folds, **settings)
 
 
-def _one_column(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
-    """Return the scores of ``cross_val_score``."""
+def _cross_val_score_by_engine(
+    call: Call, estimator: Any, X: Any, y: Any = None, **options: Any
+) -> Any:
+    """Run ``cross_val_score`` by an engine."""
     scoring = options.get("scoring")
     if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
         raise LeftToSklearn("scoring is not a single score")
-    return _columns(call, estimator, X, y, **options)["test_score"]
+    return _cross_validate_by_engine(call, estimator, X, y, **options)["test_score"]
 
 
-def _columns(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
-    """Return the columns of ``cross_validate``."""
+def _cross_validate_by_engine(
+    call: Call, estimator: Any, X: Any, y: Any = None, **options: Any
+) -> Any:
+    """Run ``cross_validate`` by an engine."""
     for name in ("return_train_score", "return_estimator", "return_indices"):
         if options.get(name):
             raise LeftToSklearn(f"{name} is True")
     scores = _scores(options.get("scoring"), estimator, y)
     X, y = indexable(X, y)
-    settings = _settings_of(_cross_validate, estimator, y, options, scoring=scores.requested)
-    result = _results(call, X, y, settings, [clone(estimator)])[0]
+    settings = _settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
+    result = _evaluate(call, X, y, settings, [clone(estimator)])[0]
     n_splits = len(result.test_score)
     times = {
         "fit_time": np.full(n_splits, result.seconds / n_splits),
@@ -586,24 +602,32 @@ def _columns(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) 
     return {**times, **by_name}
 
 
-def _predictions(call: Call, estimator: Any, X: Any, y: Any = None, **options: Any) -> Any:
-    """Return out-of-fold predictions."""
+def _cross_val_predict_by_engine(
+    call: Call, estimator: Any, X: Any, y: Any = None, **options: Any
+) -> Any:
+    """Run ``cross_val_predict`` by an engine."""
     X, y = indexable(X, y)
-    settings = _settings_of(_cross_val_predict, estimator, y, options)
+    settings = _settings_for_call(_cross_val_predict, estimator, y, options)
     if getattr(X, "dtype", None) == np.float32:
         raise LeftToSklearn("predictions would be float64 instead of float32")
     with quietly():
         cross_validation = CrossValidation.of(X, y, settings, estimator)
         run = run_for(cross_validation, clone(estimator), is_scored=False)
-        call.method = _promised_method([run])
+        call.method = _select_method([run])
     return run.predict(options.get("method", "predict"))
 
 
-GridSearchCV = _replace_class(model_selection.GridSearchCV, _search)
-RandomizedSearchCV = _replace_class(model_selection.RandomizedSearchCV, _search)
-LassoCV = _replace_class(linear_model.LassoCV, partial(_path, linear_model.Lasso))
-ElasticNetCV = _replace_class(linear_model.ElasticNetCV, partial(_path, linear_model.ElasticNet))
-LogisticRegressionCV = _replace_class(linear_model.LogisticRegressionCV, _logistic_path)
-cross_validate = _replaced(_cross_validate, _columns, "cross_validate")
-cross_val_score = _replaced(_cross_val_score, _one_column, "cross_val_score")
-cross_val_predict = _replaced(_cross_val_predict, _predictions, "cross_val_predict")
+GridSearchCV = _replace_class(model_selection.GridSearchCV, _fit_search)
+RandomizedSearchCV = _replace_class(model_selection.RandomizedSearchCV, _fit_search)
+LassoCV = _replace_class(linear_model.LassoCV, partial(_fit_path, linear_model.Lasso))
+ElasticNetCV = _replace_class(
+    linear_model.ElasticNetCV, partial(_fit_path, linear_model.ElasticNet)
+)
+LogisticRegressionCV = _replace_class(linear_model.LogisticRegressionCV, _fit_logistic_path)
+cross_validate = _replace_function(_cross_validate, _cross_validate_by_engine, "cross_validate")
+cross_val_score = _replace_function(
+    _cross_val_score, _cross_val_score_by_engine, "cross_val_score"
+)
+cross_val_predict = _replace_function(
+    _cross_val_predict, _cross_val_predict_by_engine, "cross_val_predict"
+)

@@ -40,7 +40,7 @@ from optuna_treecv.scoring.scorers import NoNumber
 from optuna_treecv.search.points import Points
 from optuna_treecv.search.scores import earlier_row
 from optuna_treecv.search.scores import failed_row
-from optuna_treecv.search.scores import MOST_SPLITS
+from optuna_treecv.search.scores import MAX_SPLITS
 from optuna_treecv.search.scores import Row
 from optuna_treecv.search.scores import row_of
 from optuna_treecv.search.scores import sign_of
@@ -55,29 +55,30 @@ from optuna_treecv.study.space import Axis
 
 @dataclass(eq=False)
 class Trials:
-    """The objective function of a search's study; it collects one row of results per trial.
+    """The objective function of a search, which collects a row of ``cv_results_`` for each trial.
 
-    It is a context manager that spans the search and notifies the callbacks of ``set_callbacks``,
-    with the task names of scikit-learn's searches. The splits of a trial are evaluated together,
-    so their tasks begin and end together.
+    It is a context manager for the duration of the search, which notifies the callbacks of
+    ``set_callbacks`` with the same task names as scikit-learn's searches. All splits of a trial
+    are evaluated together, so their tasks begin and end at the same time.
 
     Parameters
     ----------
     search : TreeCVSearchCV
     evaluator : Evaluator
     names : sequence of str
-        The names of the scores in the columns.
+        The names of the scores in ``cv_results_``.
     with_names : callable
-        (names) -> Evaluator, which replaces the first one if the scorer returns a dict of scores.
+        (names) -> Evaluator. It is called if the scorer turns out to return a dict of scores, and
+        its evaluator replaces the given one.
     data : dict
-        ``X``, ``y`` and ``metadata``, for the callbacks.
+        ``X``, ``y`` and ``metadata``, which are passed to the callbacks.
 
     Attributes
     ----------
     errors : dict of int to Exception
         The errors of failed trials, by trial number.
     argument_error : Exception or None
-        The error of an argument that only a trial could detect.
+        The error for an invalid argument that was detected only in a trial.
     """
 
     search: Any
@@ -101,17 +102,19 @@ class Trials:
     def __exit__(self, kind: type | None, error: Any, where: Any) -> None:
         if not self._has_callbacks:
             return
-        from sklearn.callback import with_callbacks  # scikit-learn 1.9; before it, none is set
+        from sklearn.callback import (
+            with_callbacks,
+        )  # exists since scikit-learn 1.9, which introduced callbacks
 
         try:
             if error is None:
                 self._root.call_on_fit_task_end(**self.data)
         finally:
-            with_callbacks(lambda search: None)(self.search)  # tears the callbacks down
+            with_callbacks(lambda search: None)(self.search)  # this tears down the callbacks
 
     @contextmanager
     def within(self, name: str, **options: Any) -> Generator[None]:
-        """Return a context that spans a subtask of the search; an error leaves it open."""
+        """Return a context for a subtask of the search; an error leaves the subtask open."""
         if self._has_callbacks:
             self._inner = self._root.subcontext(name, **options)
             self._inner.call_on_fit_task_begin(**self.data)
@@ -139,7 +142,8 @@ class Trials:
                 self.errors[trial.number] = error
             if error_score == "raise":
                 raise
-            # Optuna logs the traceback of a failed trial; without our frames it has a few lines.
+            # Optuna logs the traceback of a failed trial. Without the frames of this package, it
+            # is short.
             raise error.with_traceback(None) from None
         finally:
             for task in tasks:
@@ -148,7 +152,7 @@ class Trials:
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
-        """Evaluate a trial; evaluate it again if the scorer turns out to return several scores."""
+        """Evaluate a trial, again if the scorer turns out to return several scores."""
         try:
             return self.evaluator.evaluate(trial)
         except (FoldsFailed, NoNumber) as error:
@@ -166,7 +170,7 @@ class Trials:
         return self.evaluator.evaluate(trial)
 
     def _store_row(self, trial: optuna.Trial, row: Row) -> None:
-        """Store a row; if ``verbose`` > 2, print the parameters and scores of each split."""
+        """Store the row of a trial; if ``verbose`` > 2, print the scores of each split."""
         self._rows[trial.number] = row
         if self.search.verbose <= 2:
             return
@@ -181,15 +185,16 @@ class Trials:
             print(f"split {split}: {params}; {', '.join(scores)}")
 
     def rows(self, study: optuna.Study, points: Points | None, optimized: int) -> list[Row]:
-        """Return the rows of ``cv_results_``, without trials that failed in earlier runs.
+        """Return the rows of ``cv_results_``, which exclude trials that failed in earlier runs.
 
         Parameters
         ----------
         study : optuna.Study
         points : Points or None
-            Rows are in their order, after those of earlier trials with other parameters.
+            If given, rows are sorted in the order of the points. Earlier trials with other
+            parameters come first.
         optimized : int
-            The index of the score that is the trials' value.
+            The index of the score that is the value of the trials.
         """
         trials = [
             trial
@@ -206,20 +211,22 @@ class Trials:
         trials = [trial for _, trial in pairs]
         self._check(trials)
         stored: Mapping[int, Mapping[str, np.ndarray]] = {}
-        if self.evaluator.n_splits <= MOST_SPLITS:
+        if self.evaluator.n_splits <= MAX_SPLITS:
             earlier = [trial for trial in trials if trial.number not in self._rows]
             stored = self.evaluator.known_scores.stored(earlier, self.evaluator.n_splits)
         directions = self.evaluator.score_directions
         rows = []
         for params, trial in pairs:
             row = self._rows.get(trial.number)
-            if row is None or len(row.means) != len(directions):  # another run, or other scores
+            if row is None or len(row.means) != len(
+                directions
+            ):  # the trial is from an earlier run, or had other scores
                 if trial.state == TrialState.FAIL:
                     shape = len(directions), self.evaluator.n_splits
                     row = failed_row(np.full(shape, float(self.search.error_score)))
                 else:
-                    of_trial = stored.get(trial.number, {})
-                    row = earlier_row(trial, directions, optimized, of_trial)
+                    trial_scores = stored.get(trial.number, {})
+                    row = earlier_row(trial, directions, optimized, trial_scores)
             rows.append(row._replace(params=params, trial=trial))
         return rows
 
@@ -229,48 +236,50 @@ class Trials:
         Parameters
         ----------
         trials : sequence of FrozenTrial
-            The trial of each row.
+            The trial for each row of ``cv_results_``.
         """
         if self.argument_error is not None:
             raise self.argument_error
         if not trials:
-            raise ValueError("timeout must be long enough for one trial, but none has finished.")
+            raise ValueError(
+                "timeout must be long enough for at least one trial, but no trial has finished."
+            )
         errors = [self.errors[trial.number] for trial in trials if trial.number in self.errors]
         if not errors:
             return
         failures: list[Exception] = []
-        for error in errors:  # the error of a whole trial counts for all of its folds
+        for error in errors:  # an error of the whole trial counts as a failure of all its folds
             by_fold = error.errors.values() if isinstance(error, FoldsFailed) else None
             failures += [error] * self.evaluator.n_splits if by_fold is None else by_fold
         n_failed, n_fits = len(failures), len(trials) * self.evaluator.n_splits
         counts = Counter(f"{type(e).__name__}: {e}" for e in failures)
         causes = (f"{n} fits failed with the following error: {e}" for e, n in counts.items())
-        about = f"{'; '.join(causes)}; error_score='raise' shows the traceback."
+        explanation = f"{'; '.join(causes)}; error_score='raise' shows the traceback."
         if n_failed == n_fits:
             raise ValueError(
                 f"All the {n_fits} fits failed. It is very likely that your model is "
-                f"misconfigured: {about}"
+                f"misconfigured: {explanation}"
             ) from errors[0]
         warnings.warn(
             f"{n_failed} fits failed out of a total of {n_fits}; the scores of their splits are "
-            f"set to error_score={self.search.error_score}: {about}",
+            f"set to error_score={self.search.error_score}: {explanation}",
             FitFailedWarning,
             stacklevel=3,
         )
 
 
-#: Default number of trials without a grid, as in OptunaSearchCV and RandomizedSearchCV.
+#: The default number of trials without a grid, as in OptunaSearchCV and RandomizedSearchCV.
 N_TRIALS = 10
 
-_OTHER_SPACES = "pass simpler, or a callable as refit, instead"
+_ALTERNATIVES = "pass simpler, or a callable as refit, instead"
 
 _lock = Lock()
-_levels: list[int] = []  # the level outside all ``quiet`` contexts, once for each open one
+_levels: list[int] = []  # for each open ``quiet`` context, the level outside all of them
 
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """Limit Optuna's messages to warnings; several threads may do so at the same time."""
+    """Suppress Optuna's messages below warnings; several threads may use this at the same time."""
     with _lock:
         _levels.append(_levels[0] if _levels else optuna.logging.get_verbosity())
         optuna.logging.set_verbosity(max(_levels[0], optuna.logging.WARNING))
@@ -284,7 +293,7 @@ def quiet() -> Generator[None]:
 
 
 def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
-    """Return the study to run: the user's, one in the storage, or a new one.
+    """Return the study of the search: the given one, one from the storage, or a new one.
 
     Parameters
     ----------
@@ -303,30 +312,31 @@ def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
         if search.random_state is not None:
             raise
         raise ValueError(
-            "random_state must be the int of the study's earlier trials, because None shuffles "
-            f"the rows, and so the folds, anew in each search, got None: {error}"
+            "random_state must be the same int as in the study's earlier trials, because None "
+            f"shuffles the rows differently in each search, got None: {error}"
         ) from error
     _check_trials(search.study, evaluator.space.axes)
     return search.study
 
 
 def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
-    """Return a new study, or the one that an earlier search has created in the storage.
+    """Return a new study, or the study that an earlier search has created in the storage.
 
-    The study is found if data, folds, scoring, estimator and space are the same.
+    An earlier study is continued if data, folds, scoring, estimator and search space are equal.
     """
     storage, name = search.storage, None
     if storage is not None:
         if search.random_state is None:
             warn_caller(
                 "random_state should be an int if storage is given, because None shuffles the "
-                "rows anew in each search, which then creates a new study."
+                "rows differently in each search, so each search creates a new study."
             )
         name = _name_of_search(search, evaluator)
         if name is None:
             warn_caller(
-                "storage gets a new study that no later search finds, because the estimator or "
-                "its space has no key that is the same in another process; pass study instead."
+                "a new study is created in storage, which no later search can continue, because "
+                "the estimator or its search space has no key that is the same in other "
+                "processes; pass study instead."
             )
     study = optuna.create_study(
         storage=storage,
@@ -335,16 +345,16 @@ def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
         directions=[StudyDirection[d.upper()] for d in evaluator.directions],
         pruner=optuna.pruners.NopPruner() if search.pruner is None else deepcopy(search.pruner),
     )
-    if search.sampler is None:  # a continued study must not repeat its first draws
-        drawn = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
-        study.sampler = optuna.samplers.TPESampler(seed=drawn)
+    if search.sampler is None:  # a continued study must not repeat its first samples
+        sampler_seed = derive_seed(seed, len(study.get_trials(deepcopy=False))) % 2**32
+        study.sampler = optuna.samplers.TPESampler(seed=sampler_seed)
     else:
-        study.sampler = deepcopy(search.sampler)  # fit must not change its arguments
+        study.sampler = deepcopy(search.sampler)  # fit must not change the given sampler
     return study
 
 
 def _name_of_search(search: Any, evaluator: Evaluator) -> str | None:
-    """Return the study name of a search, the same in all processes; None if there is none."""
+    """Return a name for the study that is the same in all processes; None if there is no key."""
     try:
         spaces = [
             text.encode()
@@ -354,32 +364,35 @@ def _name_of_search(search: Any, evaluator: Evaluator) -> str | None:
         if callable(search.param_distributions):
             spaces.append(content_key(search.param_distributions))
         key = digest(evaluator.fingerprint().encode(), lasting_key(search.estimator), *spaces)
-    except (NoKey, TypeError):  # choices that are not JSON cannot be in a storage
+    except (
+        NoKey,
+        TypeError,
+    ):  # the choices of a categorical parameter cannot be converted to JSON
         return None
     return f"treecv-search-{key.hex()}"
 
 
 def _check_direction(study: optuna.Study, evaluator: Evaluator) -> None:
-    """Refuse a study whose directions are not those of the scoring."""
+    """Raise ValueError if the directions of a study do not fit the scoring."""
     directions = [direction.name.lower() for direction in study.directions]
     if directions != evaluator.directions:
-        what = "a loss" if evaluator.directions[0] == "minimize" else "a score"
+        kind = "a loss" if evaluator.directions[0] == "minimize" else "a score"
         raise ValueError(
-            f"study must have direction={evaluator.directions[0]!r}, because scoring is {what}, "
+            f"study must have direction={evaluator.directions[0]!r}, because scoring is {kind}, "
             f"got {' and '.join(map(repr, directions))}; use "
             f"optuna.create_study(direction={evaluator.directions[0]!r}) instead."
         )
 
 
 def _check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
-    """Refuse a study whose trials have other parameters or distributions than the search.
+    """Raise ValueError if the trials of a study have other parameters or distributions.
 
-    There are no axes if a callable suggests the parameters.
+    ``axes`` is empty if a callable suggests the parameters.
     """
     for trial in finished_trials(study):
         if axes and trial.state == TrialState.COMPLETE and set(trial.params) != set(axes):
             raise ValueError(
-                f"study must have trials of the parameters {', '.join(sorted(axes))}, but trial "
+                f"study must have trials with the parameters {', '.join(sorted(axes))}, but trial "
                 f"{trial.number} has {', '.join(sorted(trial.params)) or 'none'}; create a new "
                 "study instead."
             )
@@ -387,8 +400,8 @@ def _check_trials(study: optuna.Study, axes: Mapping[str, Axis]) -> None:
             if not axes[name].has_codes_of(other := trial.distributions[name]):
                 raise ValueError(
                     f"study must have trials with the distributions of this search, but {name!r} "
-                    f"of trial {trial.number} is from {other} and not "
-                    f"{axes[name].distribution}; create a new study instead."
+                    f"of trial {trial.number} has {other} instead of {axes[name].distribution}; "
+                    "create a new study instead."
                 )
 
 
@@ -403,14 +416,14 @@ def _n_scored(trials: Sequence[FrozenTrial]) -> int:
 
 
 def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> None:
-    """Run the missing trials of a search.
+    """Run the trials of a search that are not in its study yet.
 
     Parameters
     ----------
     trials : Trials
     study : optuna.Study
     points : Points or None
-        The points of a grid, or a sample of them.
+        The candidates of a grid or a random sample; None if a sampler suggests the candidates.
     """
     search, space = trials.search, trials.evaluator.space
     before, sampler = finished_trials(study), study.sampler
@@ -423,7 +436,7 @@ def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> No
         if requested is not None or points.is_sample:
             del points.missing[n_trials:]
         if points.is_sample:
-            # No other points of the grid are prefetched.
+            # Only these points may be prefetched, not the whole grid.
             space.grids = [
                 {name: [code] for name, code in point.items()} for point in points.missing
             ]
@@ -446,18 +459,18 @@ def run_trials(trials: Trials, study: optuna.Study, points: Points | None) -> No
             if not (n_scored := _n_scored(finished_trials(study))):
                 raise
             warn_caller(
-                f"The search was interrupted after {n_scored} trials; the results cover only "
+                f"The search was interrupted after {n_scored} trials; the results include only "
                 "these trials."
             )
         finally:
             study.sampler = sampler
 
 
-# Requirements of ``refit="one_se"``, and the row that it selects.
+# The requirements of ``refit="one_se"``, and its choice.
 
 
 def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
-    """Refuse ``refit="one_se"`` for candidates without an order of simplicity or standard errors.
+    """Raise ValueError if ``refit="one_se"`` cannot rank candidates or has no standard errors.
 
     Parameters
     ----------
@@ -473,8 +486,8 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
     """
     if not evaluator.has_fold_scores:
         raise ValueError(
-            "refit='one_se' must have the scores of several folds, which neither a hold-out nor a "
-            "pooled score has; use refit=True instead."
+            "refit='one_se' needs the scores of several folds, but a hold-out and a pooled score "
+            "have only one score; use refit=True instead."
         )
     distributions = evaluator.param_distributions
     if simpler is not None:
@@ -488,20 +501,21 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
             names = [name for name in example.get_params() if known_direction([name])]
             examples = f" (for {name_of(example)}: {', '.join(names) or 'none'})"
         raise ValueError(
-            "refit='one_se' must have one searched parameter whose simpler values are known"
-            f"{examples}, got {', '.join(map(repr, distributions))}; {_OTHER_SPACES}."
+            "refit='one_se' must have one searched parameter for which it is known which values "
+            f"make a model simpler{examples}, got {', '.join(map(repr, distributions))}; "
+            f"{_ALTERNATIVES}."
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):
             if not is_number(value):
                 raise ValueError(
                     f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
-                    f"{_OTHER_SPACES}."
+                    f"{_ALTERNATIVES}."
                 )
 
 
 def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
-    """Refuse earlier trials without stored fold scores, before the first new trial.
+    """Raise ValueError if the fold scores of earlier trials are not stored.
 
     Parameters
     ----------
@@ -512,7 +526,8 @@ def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
     Raises
     ------
     ValueError
-        If ``refit="one_se"`` could ignore an earlier trial, or fail because one is the best.
+        If ``refit="one_se"`` would have to ignore earlier trials, or would fail because one of
+        them is the best trial.
     """
     n_unknown = sum(
         trial.state == TrialState.COMPLETE
@@ -521,21 +536,21 @@ def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
     )
     if n_unknown:
         raise ValueError(
-            f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
-            "stored; pass store from the first run on, or use refit=True, instead."
+            f"refit='one_se' needs fold scores, but {n_unknown} earlier trials have no stored "
+            "fold scores; pass store from the first run on, or use refit=True instead."
         )
 
 
 def row_by_one_se(
     evaluator: Evaluator, study: optuna.Study, numbers: list[int], simpler: Any
 ) -> int:
-    """Return the index of the simplest row within one standard error of the best.
+    """Return the index of the row with the simplest trial within one standard error of the best.
 
     Parameters
     ----------
     evaluator : Evaluator
     study : optuna.Study
-        May have further trials, which are ignored.
+        The study. Trials that are not among ``numbers`` are ignored.
     numbers : list of int
         The trial number of each row.
     simpler : dict, "n_updates", callable or None
@@ -553,8 +568,8 @@ def row_by_one_se(
     best = contest.trials[0]
     if best.number not in contest.folds_of([best]):
         raise ValueError(
-            f"refit='one_se' needs the fold scores of the best trial, number {best.number}, which "
-            "an earlier run has not stored; pass store from the first run on, or use refit=True, "
+            f"refit='one_se' needs the fold scores of the best trial {best.number}, which an "
+            "earlier run has not stored; pass store from the first run on, or use refit=True "
             "instead."
         )
     return numbers.index(choice_of(contest, "one_se", simpler, 0.95).trial.number)

@@ -89,8 +89,9 @@ class Advice:
     def __str__(self) -> str:
         """Return the advice as two sentences."""
         finding = (
-            f"The true means of {self.n_trials} trials have a standard deviation of "
-            f"{self.spread:.3g}, and the noise in each mean has one of {self.noise:.3g}."
+            f"The standard deviation of the true means of {self.n_trials} trials is "
+            f"{self.spread:.3g}, and the standard deviation of the noise in a mean is "
+            f"{self.noise:.3g}."
         )
         if self.reliability == 0:
             advice = (

@@ -427,7 +427,7 @@ def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
         names = ", ".join(map(repr, searched))
         raise ValueError(
             "simpler must be given for rule='one_se', because it is unknown which values of "
-            f"{names} make a model simpler; use, for example, simpler={{{searched[0]!r}: "
+            f"{names} make a model simpler; use a dict such as simpler={{{searched[0]!r}: "
             "'larger'} instead."
         )
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0

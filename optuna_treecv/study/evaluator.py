@@ -407,8 +407,8 @@ class Evaluator:
         scoring = self.cross_validation.settings.scored_by
         names = scoring.optimized_names if scoring is not None and scoring.returns_tuple else []
         if score not in names if names else score is not None:
-            expected = f"one of {', '.join(map(repr, names))}" if names else "None for one score"
-            raise ValueError(f"score must be {expected}, got {score!r}.")
+            valid = f"one of {', '.join(map(repr, names))}" if names else "None for a single score"
+            raise ValueError(f"score must be {valid}, got {score!r}.")
         return None if score is None else names.index(score)
 
     def _outputs_of(self, trials: list[FrozenTrial], method: str) -> TrialOutputs:

@@ -179,10 +179,10 @@ def out_of_bag_mean(losses: Losses, choose: Rule, chosen: int) -> float:
     differences = []
     for draws, out_of_bag in draws_of_units(n_units, n_draws, _SEED):
         draw_means = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
-        out_of_bag_means = out_of_bag @ losses.parts.T / (out_of_bag @ losses.shares)[:, None]
+        oob_means = out_of_bag @ losses.parts.T / (out_of_bag @ losses.shares)[:, None]
         columns = choose(draw_means, draws)[:, None]
-        chosen_means = np.take_along_axis(out_of_bag_means, columns, axis=1)[:, 0]
-        differences.append(chosen_means - out_of_bag_means[:, chosen])
+        chosen_means = np.take_along_axis(oob_means, columns, axis=1)[:, 0]
+        differences.append(chosen_means - oob_means[:, chosen])
     means = losses.parts.sum(axis=1)
     mean = means[chosen] + np.mean(np.concatenate(differences))
     return float(np.clip(mean, means.min(), means.max()))

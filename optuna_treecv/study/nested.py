@@ -265,7 +265,7 @@ def _check_folds(run: Run) -> None:
             "scoring must be computed for each fold for nested cross-validation, got the pooled "
             f"score {request.scoring.name!r}."
         )
-    reason = "" if 3 <= cut.n_folds <= _MAX_FOLDS else f"it makes {cut.n_folds} folds"
+    reason = "" if 3 <= cut.n_folds <= _MAX_FOLDS else f"the number of folds is {cut.n_folds}"
     if tested.goes_forward:
         reason = "in a time series, the choice for a fold would depend on later folds"
     elif cut.n_folds > 1 and not isinstance(cut, Folds):

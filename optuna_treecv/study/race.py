@@ -1,8 +1,8 @@
-"""The reports of a running trial, and its comparison with the best trial of its study.
+"""Reports of a running trial, and comparisons of the trial with the best one of its study.
 
-A pruner of Optuna sees at most 32 numbers per trial. So the objective holds the losses of the best
-trial, for the rows of its first pass or for its folds, and passes the sums of the differences to a
-``RacingPruner``.
+A pruner of Optuna sees at most 32 numbers per trial. To compare trials row by row, the objective
+keeps the losses of the best trial in memory, for the rows of its first pass or for its folds. It
+passes the sums of the differences between the losses to a ``RacingPruner``.
 """
 
 from collections.abc import Callable
@@ -43,35 +43,37 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.types import AnyTrial
 from optuna_treecv.types import Array
 
-# The most trials of a study whose losses are in memory.
-_MOST_HELD = 2
+# The maximum number of incumbents per study. The losses of these trials are kept in memory.
+_MAX_INCUMBENTS = 2
 
-# The reports of a first pass.
-_LOOKS = LAST_STEP + 1 - FIRST_STEP
+# The number of reports in the first pass.
+_N_REPORTS = LAST_STEP + 1 - FIRST_STEP
 
-# The standard error over fewer folds is unreliable.
-_FEWEST_FOLDS = 5
+# Trials are compared only if they have at least this number of fold scores, because the standard
+# error of fewer scores is unreliable.
+_MIN_FOLDS = 5
 
-# Sums of squares of losses within these bounds are finite.
-_NO_BOUNDS = -1e30, 1e30
+# The bounds to which losses are clipped if they are unbounded. Within them, sums of squares are
+# finite.
+_WIDE_BOUNDS = -1e30, 1e30
 
 
 class RaceLosses:
-    """Converts scores of rows to losses: within a range, and in few bytes.
+    """Converts row scores to losses that are clipped to a range and stored compactly.
 
     Parameters
     ----------
     metric : Loss or Scorer
-        The metric of the scores.
+        The metric by which the rows are scored.
     loss_range : (float, float) or None
-        The ``loss_range`` of the pruner.
+        The argument ``loss_range`` of the pruner.
     needs_bounds : bool
-        Whether the pruner decides by a bound alone.
+        Whether the pruner decides only by a bound, which requires a range of the losses.
 
     Raises
     ------
     ValueError
-        If bounds are needed, but neither the metric has them nor ``loss_range`` is given.
+        If bounds are needed, but the metric has none and ``loss_range`` is None.
     """
 
     def __init__(
@@ -81,41 +83,41 @@ class RaceLosses:
         bounds = loss_range or row_range
         if bounds is None and needs_bounds:
             raise ValueError(
-                f"loss_range must be given to RacingPruner with futility=None for "
-                f"scoring={metric.name!r}, whose values for single rows have no bounds; use "
-                "loss_range=(0, 10), for example, which clips losses above 10, instead."
+                "loss_range must be given to RacingPruner(futility=None) for "
+                f"scoring={metric.name!r}, because the scores of single rows are unbounded; use a "
+                "range such as loss_range=(0, 10) instead, to which losses are clipped."
             )
-        self._low, self._high = bounds or _NO_BOUNDS
+        self._low, self._high = bounds or _WIDE_BOUNDS
         self._is_count = row_range == bounds and bool(getattr(metric, "is_zero_one", False))
         self._sign = 1.0 if metric.direction == "minimize" else -1.0
         self.width = 2 * (self._high - self._low)
 
     def of(self, scores: Array) -> Array:
-        """Return scores as losses, 1 byte per row if they are 0 or 1, else 4 bytes."""
+        """Return scores as losses: int8 if all are 0 or 1, else float32."""
         if scores.dtype == np.int8 and self._is_count:
             return scores if self._sign > 0 else -scores
-        within = np.clip(scores, self._low, self._high)
+        clipped = np.clip(scores, self._low, self._high)
         if self._is_count:
-            return within.astype(np.int8) * np.int8(self._sign)
-        return (self._sign * within).astype(np.float32)
+            return clipped.astype(np.int8) * np.int8(self._sign)
+        return (self._sign * clipped).astype(np.float32)
 
 
 def differences_of(losses: Array, best: Array) -> Array:
-    """Return losses minus those of the best trial."""
+    """Return the losses of a trial minus the losses of the best trial."""
     if losses.dtype == np.int8:  # -1, 0 or 1
         return losses - best
     return np.subtract(losses, best, dtype=np.float64)
 
 
 def sums_of(differences: Array, weights: Array | None) -> Array:
-    """Return the sums of differences, of their squares, and of the weights."""
+    """Return the weighted sum of differences, the sum of their squares, and the sum of weights."""
     if differences.dtype == np.int8 and weights is None:
         n_worse, n_others = np.count_nonzero(differences == 1), np.count_nonzero(differences)
         return np.array([2 * n_worse - n_others, n_others, len(differences)], np.float64)
     if weights is None:
         return np.array([differences.sum(), differences @ differences, len(differences)])
-    weighed = weights * differences
-    return np.array([weighed.sum(), weighed @ weighed, weights.sum()])
+    weighted = weights * differences
+    return np.array([weighted.sum(), weighted @ weighted, weights.sum()])
 
 
 def compared(
@@ -127,15 +129,15 @@ def compared(
     early: Early = None,
     is_growing: bool = False,
 ) -> Comparison | None:
-    """Return a comparison with weights scaled to the mean 1; None if they are all 0.
+    """Return a comparison, with weights scaled to mean 1; None if all weights are 0.
 
     Parameters
     ----------
     n_rows : int
     sums : ndarray of shape (3,)
-        The result of ``sums_of`` for these rows.
+        The sums that ``sums_of`` has returned for these rows.
     width : float or None
-        The range of the differences.
+        The largest possible difference minus the smallest one.
     largest_weight : float
         The largest weight of all rows.
     n_looks : int
@@ -152,19 +154,21 @@ def compared(
 
 @dataclass(eq=False)
 class Incumbent:
-    """A trial with which others are compared.
+    """A completed trial with which running trials are compared.
 
     Parameters
     ----------
     number : int
     value : float
     rows : ndarray or None
-        The losses of the rows of the first pass, or of the rows of all folds if their scores are
-        means over rows.
+        The losses of the rows in the first pass; or the losses of the test rows of all folds, if
+        fold scores are means over rows.
     of_nested : ndarray, callable or None
-        The losses of all rows by the models of 16 folds, or a function that computes them.
+        The losses of all rows, each predicted by one of 16 models that are trained without 1/16 of
+        the rows; or a function that computes these losses.
     folds : ndarray or None
-        The losses of the folds along the tree; None if trials are compared in the first pass.
+        The losses of the folds, in the order of the tree; None if trials are compared in the first
+        pass.
     """
 
     number: int
@@ -176,7 +180,7 @@ class Incumbent:
 
     @property
     def nested(self) -> Array:
-        """The losses of all rows by the models of 16 folds, computed on first access."""
+        """The losses of all rows by the models of 16 folds; they are computed on first access."""
         with self._lock:
             if callable(self.of_nested):
                 self.of_nested = self.of_nested()
@@ -186,24 +190,24 @@ class Incumbent:
 
 @dataclass(eq=False)
 class Race(Watch):
-    """Compares a running trial with the best one, in the first pass or on folds.
+    """Compares a running trial with the best completed one, in the first pass or on folds.
 
-    It also prunes the points of a grid that are trained in a batch with the trial.
+    It also prunes the candidates of a grid that are trained in the same batch as the trial.
 
     Parameters
     ----------
     trial : optuna.trial.Trial
     pruner : RacingPruner
     losses : RaceLosses or None
-        The losses of rows that are compared; None: only folds are.
+        Converts the row scores that are compared; None if only fold scores are compared.
     best : Incumbent or None
-        None: there is no completed trial yet.
+        The best completed trial; None if there is no completed trial yet.
     early : {"last", "mean"} or None
         See ``Comparison``.
     n_looks : int
-        The most reports on rows.
+        The maximum number of reports that compare rows.
     compares_folds : bool
-        Whether trials are compared by the rows of whole folds.
+        Whether trials are compared by the row scores of whole folds.
     """
 
     trial: optuna.Trial
@@ -211,7 +215,7 @@ class Race(Watch):
     losses: RaceLosses | None
     best: Incumbent | None
     early: Early = "last"
-    n_looks: int = _LOOKS
+    n_looks: int = _N_REPORTS
     compares_folds: bool = False
 
     def __post_init__(self) -> None:
@@ -220,20 +224,20 @@ class Race(Watch):
         self._nested: Array | None = None
         self._folds: Array | None = None
         self._parts: list[Array] = []
-        self._sums = {0: np.zeros(3)}  # over the first rows, by their number
+        self._sums = {0: np.zeros(3)}  # cumulative sums, by the number of rows
         self._n_rows = 0
-        self._grown = 0, 0.0  # the trees at the last report, and its value
+        self._grown = 0, 0.0  # the number of trees at the last report, and the reported value
         self._largest_weight = 0.0
 
     def incumbent(self, value: float) -> Incumbent:
-        """Return this trial, once complete, as the incumbent of later ones."""
+        """Return this trial as the incumbent of later trials, after it is complete."""
         rows = np.concatenate(self._parts) if self._parts else None
         if self._first_pass is not None and self.losses is not None:
             rows = self.losses.of(self._first_pass.values)
         return Incumbent(self.trial.number, value, rows, self._nested, self._folds)
 
     def before_report(self, step: int, scores: RowScores, rows: "slice[int]") -> None:
-        """Pass the comparison on a slice of the rows so far to the pruner."""
+        """Pass the comparison on a slice of the rows tested so far to the pruner."""
         assert self.losses is not None
         comparison = None
         if step == NESTED_STEP:
@@ -253,7 +257,7 @@ class Race(Watch):
         self.pruner.tell(self.trial, step, comparison)
 
     def before_part(self, part: int, run: Run) -> None:
-        """Pass the comparison on the folds so far to the pruner."""
+        """Pass the comparison on the folds tested so far to the pruner."""
         self._folds = _fold_losses(run)
         losses, weights = _part_losses(run, self.losses)
         self._parts += [] if losses is None else [losses]
@@ -261,9 +265,9 @@ class Race(Watch):
         if self.best is not None and losses is not None and self.best.rows is not None:
             self._add(losses, weights)
             comparison = self._comparison(0, self._n_rows)
-        elif self.best is not None and run.book.n_scored >= _FEWEST_FOLDS:
+        elif self.best is not None and run.book.n_scored >= _MIN_FOLDS:
             assert self.best.folds is not None
-            with np.errstate(invalid="ignore"):  # two infinite scores have no difference
+            with np.errstate(invalid="ignore"):  # the difference of two infinite scores is NaN
                 differences = self._folds - self.best.folds[: run.book.n_scored]
             if np.all(np.isfinite(differences)):
                 sums = sums_of(differences, None)
@@ -271,10 +275,11 @@ class Race(Watch):
         self.pruner.tell(self.trial, part, comparison)
 
     def before_trees(self, grown: TreeProgress) -> None:
-        """Pass the comparison of the growing first fold with the best trial's final one.
+        """Pass the comparison of a growing ensemble with the best trial's final one to the pruner.
 
-        The gains of boosters decrease. So the remaining trees are assumed to gain as much, each,
-        as those since the last report: a trial that is worse even then cannot win.
+        The ensembles of the first fold are compared. In boosting, later trees improve the loss
+        less than earlier ones. Therefore each remaining tree is assumed to improve it as much as
+        the trees since the last report, on average. A trial that is worse even then cannot win.
         """
         n_before, before = self._grown
         self._grown = grown.n_trees, grown.value
@@ -294,15 +299,16 @@ class Race(Watch):
         self.pruner.tell(self.trial, grown.step, comparison)
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: "slice[int]") -> list[int]:
-        """Return the numbers of the candidates of a batch to prune at a step.
+        """Return the indices of the candidates of a batch that are to be pruned at a step.
 
-        Each is compared with the best of them so far, and with the best completed trial.
+        Each candidate is compared with the best candidate of the batch so far, and with the best
+        completed trial.
         """
         assert self.losses is not None
         losses = [self.losses.of(score.values[rows]) for score in scores]
         weights = None if scores[0].weights is None else scores[0].weights[rows]
         means = [float(np.average(loss, weights=weights)) for loss in losses]
-        others = [losses[int(np.argmin(means))]]
+        rivals = [losses[int(np.argmin(means))]]
         width, largest = None, 1.0
         if step != NESTED_STEP:
             width = self.losses.width
@@ -310,17 +316,21 @@ class Race(Watch):
         if self.best is not None:
             best = self.best.nested if step == NESTED_STEP else self.best.rows
             assert best is not None
-            others.append(best[rows])
+            rivals.append(best[rows])
 
-        def has_lost(mine: Array, rival: Array) -> bool:
-            sums = sums_of(differences_of(mine, rival), weights)
-            comparison = compared(len(mine), sums, width, largest, _LOOKS)
+        def has_lost(losses_of_candidate: Array, losses_of_rival: Array) -> bool:
+            sums = sums_of(differences_of(losses_of_candidate, losses_of_rival), weights)
+            comparison = compared(len(losses_of_candidate), sums, width, largest, _N_REPORTS)
             return comparison is not None and loses(self.pruner, step, comparison)
 
-        return [n for n, x in enumerate(losses) if any(has_lost(x, rival) for rival in others)]
+        return [
+            i
+            for i, x in enumerate(losses)
+            if any(has_lost(x, losses_of_rival) for losses_of_rival in rivals)
+        ]
 
     def _add(self, losses: Array, weights: Array | None) -> None:
-        """Add the differences of further rows to the sums over all rows so far."""
+        """Update the cumulative sums with the differences of further rows."""
         assert self.best is not None and self.best.rows is not None
         end = self._n_rows + len(losses)
         differences = differences_of(losses, self.best.rows[self._n_rows : end])
@@ -337,9 +347,10 @@ class Race(Watch):
 
 
 class Incumbents:
-    """The best trials of each study, with their losses.
+    """The best completed trials of each study, with their losses.
 
-    There are two, because with threads a trial may be best shortly before the study has its value.
+    Two trials are kept, because with several threads a trial may finish as the best one shortly
+    before the study knows its value.
     """
 
     def __init__(self) -> None:
@@ -353,7 +364,7 @@ class Incumbents:
         pruner: RacingPruner,
         run_of: Callable[[FrozenTrial], Run],
     ) -> Race:
-        """Return the comparison of a trial with the best one that is completed now.
+        """Return the comparison of a trial with the currently best completed one.
 
         Parameters
         ----------
@@ -362,8 +373,8 @@ class Incumbents:
             The run of the trial.
         pruner : RacingPruner
         run_of : callable
-            (trial) -> the run of a trial of another worker or an earlier process. It is evaluated
-            again unless its results are stored.
+            (trial) -> the run of a trial from another worker or an earlier process. The run is
+            evaluated again unless its results are stored.
         """
         settings = run.request.settings
         is_early, is_growing, losses = settings.is_early, settings.is_growing, None
@@ -373,15 +384,16 @@ class Incumbents:
         early: Early = "mean" if settings.report in ("blocks", "folds") else "last"
 
         best = self._best(trial.study, lambda best: _incumbent_of(best, run_of(best), losses))
-        n_looks = _LOOKS if is_early else run.n_parts
+        n_looks = _N_REPORTS if is_early else run.n_parts
         return Race(trial, pruner, losses, best, early, n_looks, not (is_early or is_growing))
 
     def _best(
-        self, study: optuna.Study, again: Callable[[FrozenTrial], Incumbent | None]
+        self, study: optuna.Study, make_incumbent: Callable[[FrozenTrial], Incumbent | None]
     ) -> Incumbent | None:
-        """Return the best completed trial with its losses; None if there is no such trial.
+        """Return the best completed trial with its losses; None if there is none.
 
-        Trials whose method has no first pass, for which ``again`` returns None, do not count.
+        Trials for which ``make_incumbent`` returns None are ignored: their method has no first
+        pass.
         """
         try:
             trial = study.best_trial
@@ -389,25 +401,25 @@ class Incumbents:
             return None
         with self._lock:
             trials = self._trials.get(study, {})
-            best = trials.get(trial.number) or again(trial)
+            best = trials.get(trial.number) or make_incumbent(trial)
             if best is None and (other := _best_reported(study)) is not None:
-                best = trials.get(other.number) or again(other)
+                best = trials.get(other.number) or make_incumbent(other)
             if best is not None and best.number not in trials:
                 self.note(study, best)
             return best
 
     def note(self, study: optuna.Study, trial: Incumbent) -> None:
-        """Add the losses of a completed trial; of more than two trials, drop the worst one."""
+        """Add a completed trial; if there are more than two, drop the worst one."""
         sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
         with self._lock:
             trials = self._trials.setdefault(study, {})
             trials[trial.number] = trial
-            if len(trials) > _MOST_HELD:
+            if len(trials) > _MAX_INCUMBENTS:
                 del trials[max(trials, key=lambda number: (sign * trials[number].value, number))]
 
 
 def _best_reported(study: optuna.Study) -> FrozenTrial | None:
-    """Return the best completed trial that has reported; None if there is none."""
+    """Return the best completed trial that has reported values; None if there is none."""
     sign = 1 if study.direction == optuna.study.StudyDirection.MINIMIZE else -1
     completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     reported = [trial for trial in completed if trial.intermediate_values]
@@ -415,10 +427,10 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
 
 
 def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> Incumbent | None:
-    """Return the incumbent of another worker's trial; compute its first pass or its folds.
+    """Return the incumbent for another worker's trial, whose losses are computed again.
 
-    Return None if trials are compared in the first pass, and it has none. Trees are not grown
-    again, because that would take too long.
+    Return None if trials are compared in the first pass and the trial's method has none. Ensembles
+    are not grown again, because this would take too long; their incumbents have no losses.
     """
     assert trial.value is not None
     settings = run.request.settings
@@ -434,7 +446,7 @@ def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> In
         return None
     assert losses is not None
     losses_of = losses.of
-    # The steps of the first pass come before all other events.
+    # The first pass yields its events before all other events.
     early = cast(Iterator[RowProgress], run.events(Watch()))
     n_steps = len(steps_of_spine(run.plan.repeats[0].plan))
     rows = losses_of([next(early).scores for _ in range(n_steps)][-1].values)
@@ -442,13 +454,13 @@ def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> In
 
 
 def _fold_losses(run: Run) -> Array:
-    """Return the losses of the folds so far, along the tree."""
+    """Return the losses of the folds scored so far, in the order of the tree."""
     sign = 1.0 if run.request.scoring.first.direction == "minimize" else -1.0
     return sign * run.book.scores[run.request.scoring.optimized[0], : run.book.n_scored]
 
 
 def _part_losses(run: Run, losses: RaceLosses | None) -> tuple[Array | None, Array | None]:
-    """Return the losses and the weights of the rows of a run's last part, if they are known."""
+    """Return the losses and weights of the rows of the most recently scored folds, if known."""
     if losses is None or run.book.part_rows is None:
         return None, None
     scores, weights = run.book.part_rows
@@ -458,21 +470,21 @@ def _part_losses(run: Run, losses: RaceLosses | None) -> tuple[Array | None, Arr
 def evaluate_reporting(
     trial: AnyTrial, run: Run, should_prune: Callable[[AnyTrial], bool], race: Race | None
 ) -> None:
-    """Evaluate a run with the reports of its settings.
+    """Evaluate a run, report intermediate values, and prune the trial if the pruner decides so.
 
     Parameters
     ----------
     trial : optuna.trial.Trial, FixedTrial or FrozenTrial
     run : Run
     should_prune : callable
-        (trial) -> bool, the decision of the pruner.
+        (trial) -> bool: the decision of the pruner.
     race : Race or None
         Compares the trial with the best one before each report.
 
     Raises
     ------
     optuna.TrialPruned
-        If the pruner prunes the trial. Parts that have begun are completed.
+        If the pruner prunes the trial. Folds whose evaluation has started are completed.
     """
     settings = run.request.settings
     is_early, is_growing = settings.is_early, settings.is_growing
@@ -482,47 +494,50 @@ def evaluate_reporting(
     n_folds = run.request.cross_validation.n_folds
     watch = (race or Watch()) if is_growing else Watch() if is_early else None
     with closing(run.events(watch)) as events:
-        n_before = 0  # the rows or folds of the last report
+        n_before = 0  # the number of rows or folds at the last report
         for event in events:
             has_lost = False
             if isinstance(event, RowProgress):
                 early, has_lost = event.scores, event.has_lost
-                begin, n_before = n_before, early.n_rows
-                rows, done = early.tail, f"at step {event.step} of the {LAST_STEP} of a pass"
+                previous, n_before = n_before, early.n_rows
+                rows, progress = (
+                    early.tail,
+                    f"at step {event.step} of {LAST_STEP} of the first pass",
+                )
                 if event.step == NESTED_STEP:
-                    rows, done = slice(0, early.n_rows), f"after {NESTED_FOLDS} folds"
+                    rows, progress = slice(0, early.n_rows), f"after {NESTED_FOLDS} folds"
                 if event.step < FIRST_STEP:
                     continue
                 if race is not None:
                     race.before_report(event.step, early, rows)
                 if settings.report == "blocks" and event.step != NESTED_STEP:
-                    rows = slice(begin, early.n_rows)
+                    rows = slice(previous, early.n_rows)
                 _report(trial, early.mean(rows), event.step)
             elif isinstance(event, TreeProgress):
                 if race is not None:
                     race.before_trees(event)
                 _report(trial, event.value, event.step)
-                done = f"after {event.n_trees} trees of {event.n_folds} of {n_folds} folds"
+                progress = f"after {event.n_trees} trees of {event.n_folds} of {n_folds} folds"
                 if event.n_folds == n_folds and event.n_left == 0:
-                    continue  # all is done
+                    continue  # the last report would come after the evaluation
             elif is_early or is_growing:
-                continue  # a single report follows at the end
+                continue  # the final score is reported below
             else:
-                begin = n_before if settings.report == "folds" else 0
+                previous = n_before if settings.report == "folds" else 0
                 n_before = run.book.n_scored
                 if race is not None:
                     race.before_part(event, run)
-                scores = run.book.scores[run.request.scoring.optimized[0], begin:n_before]
+                scores = run.book.scores[run.request.scoring.optimized[0], previous:n_before]
                 _report(trial, mean_and_std(scores)[0], event)
-                done = f"after {n_before} of {run.book.scores.shape[1]} folds"
+                progress = f"after {n_before} of {run.book.scores.shape[1]} folds"
             if has_lost or (not run.book.is_complete and should_prune(trial)):
-                raise optuna.TrialPruned(f"pruned {done}")
+                raise optuna.TrialPruned(f"pruned {progress}")
     if is_early:
         n_passes = run.cost.n_needed / run.request.data.n_rows
         _report(trial, run.result().mean, int(np.ceil(LAST_STEP * n_passes)))
 
 
 def _report(trial: BaseTrial, value: float, step: int) -> None:
-    """Report a value unless it is NaN; FixedTrial and FrozenTrial ignore reports."""
+    """Report a value unless it is NaN. FixedTrial and FrozenTrial ignore reports."""
     if not isnan(value):
         trial.report(float(np.clip(value, -HUGE, HUGE)), step)

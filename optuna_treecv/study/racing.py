@@ -1,4 +1,4 @@
-"""A pruner that compares a trial with the best one row by row, and predicts its final score."""
+"""A pruner that compares a trial with the best one row by row and predicts its final score."""
 
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
@@ -25,23 +25,31 @@ from optuna_treecv.types import Opaque
 
 Early = Literal["last", "mean", "next"] | None
 
-#: The number of trials that are completed before any may be pruned.
+#: Chances are estimated only after this number of trials is complete.
 N_CALIBRATING = 8
 
-#: Reported in place of an infinite mean: pruners rank it last, and a sum of 32 is finite.
+#: Reported in place of an infinite mean. Pruners rank it last, and the sum of 32 such values is
+#: finite.
 HUGE = 1e300
 
-#: The first step of the first pass at which chances are used: models of fewer rows mislead.
+#: The first step of the first pass at which chances are estimated. Scores of models that were
+#: trained on fewer rows are misleading.
 FIRST_FUTILE_STEP = 6
 
-# A regression line through fewer trials has no residual error.
-_FEWEST = 3
+# The minimum (effective) number of trials for a regression line: with two, there is no residual.
+_MIN_TRIALS = 3
 
-# The share of hopeless trials that are completed, so that the estimates keep improving.
-_SPARED = 0.1
+# The share of the trials to prune that are completed nevertheless, to improve the estimates.
+_SPARED_SHARE = 0.1
 
-# The share of trials, and the most of them, that TPE treats as good ones.
-_GOOD_SHARE, _MOST_GOOD, _GOOD_CHANCE = 0.1, 25, 0.7
+# The share of all trials that TPE treats as good ones.
+_GOOD_SHARE = 0.1
+
+# The maximum number of trials that TPE treats as good ones.
+_MAX_GOOD = 25
+
+# A trial is completed if the chance that it becomes one of the good ones is above this value.
+_GOOD_CHANCE = 0.7
 
 
 @dataclass(frozen=True)
@@ -51,21 +59,21 @@ class Comparison:
     Attributes
     ----------
     n_rows : int
-        The rows, or folds, on which both were tested.
+        The number of rows, or folds, on which both trials were tested.
     total, squares : float
-        The sum, and the sum of the squares, of the differences, which are positive if the trial is
-        worse.
+        The sum of the differences, and the sum of their squares. Differences are positive if the
+        trial is worse than the best one.
     width : float or None
-        The largest possible difference minus the smallest. None if a z-test decides: for whole
-        levels of the tree, and for scores of folds.
+        The largest possible difference minus the smallest one. None if a z-test decides, as for
+        scores of all rows or of folds.
     n_looks : int
         The number of such comparisons in one trial.
     early : {"last", "mean", "next"} or None
-        Which of the trial's reports so far predict its final loss: the last one, their mean, or,
-        for growing ensembles, "next": the last one and its gain on the one before. None: no
-        prediction.
+        How the trial's final loss is predicted from its reports so far: from the last one, from
+        their mean, or, for growing ensembles, from the last one and its improvement since the
+        previous one ("next"). None: it is not predicted.
     is_growing : bool
-        Whether an ensemble grows, so that the comparison decides from the second trial on.
+        Whether ensembles are being grown. The comparison then decides from the second trial on.
     """
 
     n_rows: int
@@ -82,7 +90,7 @@ class Comparison:
 
     @property
     def variance(self) -> float:
-        """The variance of the differences; infinite for a single one."""
+        """The variance of the differences; infinite if there is only one."""
         if self.n_rows < 2:
             return inf
         return max(0.0, self.squares - self.total * self.mean) / (self.n_rows - 1)
@@ -90,37 +98,38 @@ class Comparison:
 
 @dataclass(repr=False, eq=False)
 class RacingPruner(optuna.pruners.BasePruner):
-    r"""Prune a trial once it is unlikely to end better than the best one.
+    r"""Pruner that stops a trial if it is unlikely to become better than the best one.
 
-    The first eight trials are completed, unless ensembles grow. After them, the pruner estimates
-    the chance that a trial ends better than the best one. It predicts the final loss from the
-    reports so far, by a local regression over the completed trials of the study, which were all
-    tested on the same rows. The trial is pruned if this chance is below ``futility``. One in ten
-    of these trials is completed nevertheless, so that the estimates keep improving; the trial's
-    number and ``seed`` decide which.
+    The first eight trials are completed, unless ensembles are grown. After that, the pruner
+    estimates the chance that a trial becomes better than the best one. It predicts the final loss
+    from the reports so far, by a local regression over the completed trials of the study, all of
+    which were tested on the same rows. The trial is pruned if the chance is below ``futility``.
+    One in ten of these trials is completed nevertheless, to improve the estimates; the trial's
+    number and ``seed`` determine which.
 
-    If a trial is worse than all completed ones at the same step, no trial is comparable, and a
-    bound decides; with ``futility=None`` it always decides. The objective compares the trial with
-    the best one on the rows on which both were tested. Before each report it passes to this pruner
-    their number :math:`m`, and the mean :math:`\bar d` and the variance :math:`v` of the
-    differences of their losses. The differences have far less variance than the losses, so that
-    bad trials are detected early. In the first pass (``report="progressive"``), these are the
-    second half of the rows that the model has seen, and a trial is pruned if
+    If a trial is worse than all completed ones at the same step, there are no comparable trials,
+    and a bound decides. With ``futility=None``, the bound always decides. The objective compares
+    the trial with the best one on the rows on which both were tested. Before each report, it
+    passes the number :math:`m` of these rows, and the mean :math:`\bar d` and the variance
+    :math:`v` of the differences between their losses, to the pruner. The variance of the
+    differences is much smaller than the variance of the losses, so bad trials are detected early.
+    In the first pass (``report="progressive"``), the second half of the rows that the model has
+    seen is used, and a trial is pruned if
 
     .. math:: \bar d > \sqrt{2 v \ln(2 / \delta') / m} + 7 R \ln(2 / \delta') / (3 (m - 1)),
 
     the empirical Bernstein bound (Maurer & Pontil 2009, theorem 4). :math:`R` is the range of the
     differences, and :math:`\delta'` is ``delta`` divided by the number of reports in the pass.
-    Once all rows are tested, by the models of 16 folds, it is pruned if :math:`\bar d / \sqrt{v /
-    m}` is above ``rung_z``.
+    When all rows have been tested by the models of 16 folds, the trial is pruned if :math:`\bar d
+    / \sqrt{v / m}` is above ``rung_z``.
 
-    While an ensemble grows (``report="trees"``), its final loss is predicted from its last report
-    and the gain since the one before. From the second trial on, the losses on the first fold are
-    also compared with the final ones of the best trial. For this, each remaining tree is assumed
-    to gain as much as those since the last report, which overestimates its gain. A trial that is
-    worse even then, by more than ``rung_z`` standard errors, is pruned. A trial that may become
-    one of the best tenth, from which ``TPESampler`` learns, is completed; no other trial is
-    completed at random.
+    For growing ensembles (``report="trees"``), the final loss is predicted from the last report
+    and the improvement since the previous report. From the second trial on, the losses on the
+    first fold are also compared with the final losses of the best trial. For this comparison, each
+    remaining tree is assumed to improve the loss as much as the trees since the last report, which
+    overestimates the improvement. A trial that is worse even then, by more than ``rung_z``
+    standard errors, is pruned. A trial that may become one of the best tenth, from which
+    ``TPESampler`` learns, is completed. No other trials are completed to improve the estimates.
 
     Parameters
     ----------
@@ -129,45 +138,43 @@ class RacingPruner(optuna.pruners.BasePruner):
         losses of rows are not independent while the model changes.
     warmup : int, default=2
         The first step at which a trial may be pruned, in sixteenths of a pass, from 1 to 15.
-        Nothing is reported before step 2. Chances are estimated from step 6 on, and with reports
-        of folds from the first one.
+        Nothing is reported before step 2. Chances are estimated from step 6 on; if folds are
+        reported, from the first report on.
     rung_z : float, default=2.0
-        The number of standard errors by which a trial must be worse than the best one to be
-        pruned, once all rows, or at least five folds, are tested.
+        The number of standard errors by which a trial must be worse than the best one to be pruned
+        after all rows, or at least five folds, have been tested.
     loss_range : (float, float) or None, default=None
-        The least and the largest loss of a row, or score of a scorer. Values outside are clipped.
-        Without it, the bound decides only for "error" and "accuracy", whose rows score from 0 to
-        1.
+        The smallest and the largest loss of a row (for a scorer, the smallest and the largest
+        score). Values outside this range are clipped. If None, the bound is used only for "error"
+        and "accuracy", for which each row scores 0 or 1.
     futility : float or None, default=0.05
-        A trial is pruned if its chance to end better than the best one is below this. None: only
-        the bound decides, from the second trial on, and ``loss_range`` may be required.
+        A trial is pruned if its chance of becoming better than the best one is below this value.
+        None: only the bound decides, from the second trial on, and ``loss_range`` may be required.
     seed : int, default=0
-        Decides which hopeless trials are completed.
+        Determines which trials are completed although their chance is below ``futility``.
 
     Raises
     ------
     ValueError
-        If an argument is wrong.
+        If an argument is invalid.
 
-    See Also
-    --------
-    treecv_objective : Compares trials for it. With other objectives it never prunes.
+    See Also -------- treecv_objective : Creates objectives that compare trials for this pruner.
 
-    Notes
-    -----
-    The chance is an estimate without a guarantee: the relation between first passes and final
-    scores comes from the completed trials, and may differ for a new kind of trial. The bound uses
-    a single order of the rows. If a learner's score depends much on this order, a good trial may
-    be pruned in the first pass by bad luck. Chances take this into account once completed trials
-    show it; with ``futility=None``, use ``warmup=8`` or ``report="folds"`` for such learners.
+    Notes ----- With objectives of other packages, this pruner never prunes. The chance is an
+    estimate without a guarantee: the relation between first passes and final scores is learned
+    from the completed trials, and may be different for a new kind of trial. The bound uses a
+    single order of the rows. If a learner's score depends strongly on this order, a good trial may
+    be pruned in the first pass by bad luck. The estimated chances account for this, because
+    completed trials show it; with ``futility=None``, use ``warmup=8`` or ``report="folds"`` for
+    such learners.
 
-    Chances depend only on the study's stored reports, the trial's number and ``seed``, so that all
-    workers of a study decide alike. No chances are estimated for trials of a grid that are trained
-    in one batch, because no work would be saved.
+    Decisions by chances depend only on the study's stored reports, the trial's number and
+    ``seed``, so all workers of a study decide equally. No chances are estimated for candidates of
+    a grid that are trained in one batch, because this would save no work.
 
-    The best trial is the best completed one when a trial begins. It is never pruned against
-    itself, because all differences are 0. Its losses are in memory, or are computed again in one
-    pass.
+    A trial is compared with the trial that is the best completed one when it starts. The losses of
+    the best trial are kept in memory, or computed again in one pass. A trial with the same
+    parameters as the best one is not pruned, because all differences are 0.
 
     Examples
     --------
@@ -236,7 +243,7 @@ class RacingPruner(optuna.pruners.BasePruner):
         self.__post_init__()
 
     def tell(self, trial: optuna.Trial, step: int, comparison: Comparison | None) -> None:
-        """Receive the comparison of a trial with the best one. The objective calls this.
+        """Receive the comparison of a trial with the best one. Called by the objective.
 
         Parameters
         ----------
@@ -245,13 +252,13 @@ class RacingPruner(optuna.pruners.BasePruner):
         step : int
             The step of its next report.
         comparison : Comparison or None
-            The comparison at this step; None: there is no trial to compare it with.
+            The comparison at this step; None if there is no trial to compare with.
         """
         with self._lock:
             self._comparisons[trial.study.study_name, trial.number] = step, comparison
 
     def forget(self, trial: optuna.Trial) -> None:
-        """Discard the state of a trial that has ended. The objective calls this.
+        """Discard the state of a finished trial. Called by the objective.
 
         Parameters
         ----------
@@ -262,12 +269,12 @@ class RacingPruner(optuna.pruners.BasePruner):
             self._comparisons.pop((trial.study.study_name, trial.number), None)
 
     def warn_once(self, message: str) -> None:
-        """Warn, unless this pruner has warned before.
+        """Emit a warning unless this pruner has already emitted one.
 
         Parameters
         ----------
         message : str
-            The message.
+            The text of the warning.
         """
         with self._lock:
             has_warned, self._has_warned = self._has_warned, True
@@ -282,20 +289,21 @@ class RacingPruner(optuna.pruners.BasePruner):
         study : optuna.Study
             The study of the trial.
         trial : optuna.trial.FrozenTrial
-            The trial, with its reports.
+            The trial with its reported values.
 
         Returns
         -------
         bool
-            Always False, with a warning the first time, if the objective did not compare the
-            trial.
+            Whether to prune. Always False if the objective does not compare trials; the first
+            time, a warning is emitted.
         """
         with self._lock:
             last_comparison = self._comparisons.get((study.study_name, trial.number))
         if last_comparison is None and trial.last_step is not None:
             self.warn_once(
-                "RacingPruner has no effect, because it needs the objective of treecv_objective "
-                f"with report='progressive', but trial {trial.number} came with reports alone."
+                f"RacingPruner has no effect, because trial {trial.number} has only reported "
+                "values; use an objective that treecv_objective creates with "
+                "report='progressive', which also compares trials."
             )
         if last_comparison is None:
             return False
@@ -312,36 +320,37 @@ class RacingPruner(optuna.pruners.BasePruner):
         margin = float(np.partition(final_losses, rank - 1)[rank - 1] - final_losses.min())
         if len(early_losses) < N_CALIBRATING:
             return comparison.is_growing and loses(self, step, comparison, margin)
-        if not current <= early_losses.max():  # no completed trial was as bad at this step
+        if not current <= early_losses.max():  # worse than all completed trials at this step
             return loses(self, step, comparison, margin)
-        in_first_pass = 0 not in trial.intermediate_values  # the others are reports of folds
+        in_first_pass = 0 not in trial.intermediate_values  # reports of folds start at step 0
         if in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
             return False
         chance = chance_to_win(early_losses, final_losses, current)
         if rank > 1 and chance < self.futility:
             is_good = chance_to_win(early_losses, final_losses, current, rank) > _GOOD_CHANCE
             chance = 1.0 if is_good else chance
-        # For growing ensembles, the good trials that are completed suffice for the estimates.
-        is_spared_one = not comparison.is_growing and is_spared(self.seed, trial.number)
-        return chance < self.futility and not is_spared_one
+        # For growing ensembles, no trial is completed for the estimates, because those that may
+        # become good are completed anyway.
+        is_completed_anyway = not comparison.is_growing and is_spared(self.seed, trial.number)
+        return chance < self.futility and not is_completed_anyway
 
 
 def _rank_to_reach(study: optuna.Study) -> int:
-    """Return the rank, 1 for the best, that a trial must have a chance to reach.
+    """Return the rank that a trial must have a chance to reach; 1 is the best.
 
-    ``TPESampler`` treats this number of the best trials as good ones, and pruned trials as worse
-    than all completed ones. If trials were pruned that only fail to become the best, it would
-    treat those that were completed at random as good, and search around them.
+    ``TPESampler`` treats the best trials, up to this rank, as good ones, and pruned trials as
+    worse than all completed ones. If all trials that cannot become the best one were pruned, it
+    would treat trials that were completed at random as good ones, and search around them.
     """
     states = TrialState.COMPLETE, TrialState.PRUNED
     n_trials = len(study.get_trials(deepcopy=False, states=states))
-    return max(1, min(ceil(_GOOD_SHARE * n_trials), _MOST_GOOD))
+    return max(1, min(ceil(_GOOD_SHARE * n_trials), _MAX_GOOD))
 
 
 def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float = 0.0) -> bool:
-    """Return whether to prune a trial by its comparison with the best one at a step.
+    """Return whether a trial should be pruned, given its comparison with the best one at a step.
 
-    ``margin`` is the difference from the best trial that is allowed if a z-test decides.
+    If a z-test decides, the mean difference must also be above ``margin``.
     """
     if step < pruner.warmup:
         return False
@@ -357,46 +366,47 @@ def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float
     return comparison.mean > deviation + range_term
 
 
-# The chance that a trial still ends better than the best one, estimated from the study's trials.
+# The chance that a trial becomes better than the best one, estimated from the completed trials.
 
 
 def early_and_final(
     study: optuna.Study, trial: FrozenTrial, step: int, early: Early
 ) -> tuple[float, Array, Array]:
-    """Return the early loss of a running trial, and the early and final ones of completed trials.
+    """Return a running trial's early loss, and completed trials' early and final losses.
 
     Parameters
     ----------
     study : optuna.Study
     trial : optuna.trial.FrozenTrial
-        A trial that has reported at the step.
+        The running trial, which has a report at this step.
     step : int
-        For completed trials, the last report up to this step counts.
+        The step. For a completed trial, the last report up to this step is used.
     early : {"last", "mean", "next"}
         See ``Comparison``.
     """
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    # Ensembles with early stopping have fewer reports.
-    trials = [x for x in complete if any(at <= step for at in x.intermediate_values)]
+    # With early stopping, ensembles have fewer reports.
+    trials = [x for x in complete if any(step_ <= step for step_ in x.intermediate_values)]
     values = sign * np.array([_early_value(x, step, early) for x in (*trials, trial)])
     final = sign * np.clip(np.array([t.value for t in trials], dtype=float), -HUGE, HUGE)
     if early == "next" and len(trials) >= N_CALIBRATING:
         before = [_early_value(x, step - 1, early) for x in (*trials, trial)]
-        values = _extrapolated(values, sign * np.array(before) - values, final)
+        values = _extrapolate(values, sign * np.array(before) - values, final)
     return float(values[-1]), values[:-1], final
 
 
-def _extrapolated(values: Array, gains: Array, final: Array) -> Array:
-    """Return the losses, extrapolated in proportion to the last gains.
+def _extrapolate(values: Array, gains: Array, final: Array) -> Array:
+    """Return losses extrapolated in proportion to their last improvements.
 
-    The factor is a least-squares fit of the further gains of completed trials to their last gains.
+    The factor is fitted by least squares: it predicts the remaining improvements of completed
+    trials from their last improvements.
 
     Parameters
     ----------
     values, gains : ndarray of shape (n_trials + 1,)
-        The losses of the completed trials and of another one, and their decrease since the last
-        report.
+        The losses of the completed trials and of the running one, and their improvements since the
+        previous report.
     final : ndarray of shape (n_trials,)
     """
     with np.errstate(over="ignore", invalid="ignore"):
@@ -408,76 +418,81 @@ def _extrapolated(values: Array, gains: Array, final: Array) -> Array:
 
 
 def is_spared(seed: int, number: int) -> bool:
-    """Return whether the trial of this number is completed even if it is hopeless."""
-    return bool(np.random.default_rng([seed, number]).random() < _SPARED)
+    """Return whether a trial is completed even if its chance is below ``futility``."""
+    return bool(np.random.default_rng([seed, number]).random() < _SPARED_SHARE)
 
 
 def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> float:
-    """Return the chance that a trial ends with a smaller loss than the completed one of a rank.
+    """Return the chance that a trial's final loss is below that of a completed trial.
 
     Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
-    nearest half of the completed trials, with the t distribution of its prediction error, which is
-    at least the usual change between early and final differences. All losses are differences from
-    the best trial's, on the scale of ``arcsinh``: linear within the usual change, logarithmic
-    beyond it. So a diverging trial counts as bad and not as infinitely far away.
+    nearest half of the completed trials. The prediction error follows a t distribution; its scale
+    is at least the usual change between early and final differences. All losses are expressed as
+    differences from the loss of the completed trial with this rank, on an ``arcsinh`` scale, which
+    is linear within the usual change and logarithmic beyond it. Thus the loss of a diverging trial
+    is large but not an outlier.
 
     Parameters
     ----------
     early, final : ndarray of shape (n_trials,)
-        The losses of completed trials at one step and at their end.
+        The losses of completed trials at the step and at the end.
     current : float
-        The loss of the trial at that step.
+        The loss of the running trial at the step.
     rank : int
-        The rank of the completed trial, 1 for the best one.
+        The rank of the completed trial; 1 is the best one.
 
     Returns
     -------
     float
-        1.0 if the trial is better than all completed ones at this step.
+        The probability; 1.0 if the trial is at least as good as all completed ones at this step.
     """
     if current <= early.min():
         return 1.0
     best = int(np.argsort(final, kind="stable")[rank - 1])
     current, early, final = current - early[best], early - early[best], final - final[best]
     with np.errstate(over="ignore", under="ignore"):
-        # The median change between early and final differences of the better half.
+        # The usual change: the median over the better half of the trials.
         changes, ends = np.delete(np.abs(final - early), best), np.delete(final, best)
         scale = max(float(np.median(changes[ends <= np.median(ends)])), 1e-300)
-        current = _damped(current / scale)
-        early, final = _damped(early / scale), _damped(final / scale)
+        current = _damp(current / scale)
+        early, final = _damp(early / scale), _damp(final / scale)
         distances = np.abs(early - current)
-        n_near = min(len(early), max(N_CALIBRATING, ceil(len(early) / 2)))
-        reach = max(np.partition(distances, n_near - 1)[n_near - 1], 1e-12) * 1.0001
-        weights = np.maximum(0.0, 1 - (distances / reach) ** 3) ** 3
-    n = _effective(weights)
-    if n < _FEWEST:  # most trials are far away
-        weights = (distances <= reach).astype(float)
-        n = _effective(weights)
+        n_neighbors = min(len(early), max(N_CALIBRATING, ceil(len(early) / 2)))
+        max_distance = (
+            max(np.partition(distances, n_neighbors - 1)[n_neighbors - 1], 1e-12) * 1.0001
+        )
+        weights = np.maximum(0.0, 1 - (distances / max_distance) ** 3) ** 3
+    n = _effective_number(weights)
+    if n < _MIN_TRIALS:  # most trials are far away: give all neighbors the same weight
+        weights = (distances <= max_distance).astype(float)
+        n = _effective_number(weights)
     weights /= weights.sum()
-    centre, level = weights @ early, weights @ final
-    spread = weights @ (early - centre) ** 2
+    early_mean, final_mean = weights @ early, weights @ final
+    early_variance = weights @ (early - early_mean) ** 2
     slope = 0.0
-    if spread > 0:
-        slope = max(0.0, weights @ ((early - centre) * (final - level)) / spread)
-    predicted = level + slope * (current - centre)
-    residual = weights @ (final - level - slope * (early - centre)) ** 2 * n / (n - 2)
-    residual = max(residual, 1 / np.cosh(np.clip(predicted, -300, 300)) ** 2)  # a usual change
-    leverage = (current - centre) ** 2 / spread if spread > 0 else 0.0
+    if early_variance > 0:
+        slope = max(0.0, weights @ ((early - early_mean) * (final - final_mean)) / early_variance)
+    predicted = final_mean + slope * (current - early_mean)
+    residual = weights @ (final - final_mean - slope * (early - early_mean)) ** 2 * n / (n - 2)
+    residual = max(
+        residual, 1 / np.cosh(np.clip(predicted, -300, 300)) ** 2
+    )  # the usual change on the arcsinh scale
+    leverage = (current - early_mean) ** 2 / early_variance if early_variance > 0 else 0.0
     return float(stdtr(n - 2, -predicted / sqrt(residual * (1 + (1 + leverage) / n))))
 
 
-def _effective(weights: Array) -> float:
-    """Return the effective number of trials, Kish's (sum w)^2 / sum w^2."""
+def _effective_number(weights: Array) -> float:
+    """Return the effective number of trials by Kish's formula, (sum w)^2 / sum w^2."""
     return float(weights.sum() ** 2 / (weights @ weights))
 
 
-def _damped(losses: Opaque) -> Opaque:
+def _damp(losses: Opaque) -> Opaque:
     return np.arcsinh(np.clip(losses, -HUGE, HUGE))
 
 
 def _early_value(trial: FrozenTrial, step: int, early: Early) -> float:
     values = trial.intermediate_values
-    so_far = {at: value for at, value in values.items() if at <= step}
-    if not so_far:  # before the first report, there is no gain
+    so_far = {step_: value for step_, value in values.items() if step_ <= step}
+    if not so_far:  # before the first report: no improvement
         return values[min(values)]
     return float(np.mean([*so_far.values()])) if early == "mean" else so_far[max(so_far)]

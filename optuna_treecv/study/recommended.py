@@ -1,4 +1,4 @@
-"""The search spaces of ``param_distributions="auto"``."""
+"""The recommended search spaces, for ``param_distributions="auto"``."""
 
 import numpy as np
 from optuna.distributions import BaseDistribution
@@ -13,18 +13,18 @@ from optuna_treecv.types import Estimator
 
 
 def _log(low: float, high: float) -> BaseDistribution:
-    """Return a range of floats, or of integers if both ends are, on a log scale."""
+    """Return a log-scaled distribution: of integers if both ends are integers, else of floats."""
     if isinstance(low, int) and isinstance(high, int):
         return IntDistribution(low, high, log=True)
     return FloatDistribution(low, high, log=True)
 
 
-_OF_TREES: dict[str, BaseDistribution] = {
+_TREE_SPACE: dict[str, BaseDistribution] = {
     "max_depth": _log(2, 32),
     "min_samples_leaf": _log(1, 100),
 }
 
-#: Package, classes and space. docs/reference/spaces.rst shows the same.
+#: Package, class names and search space. docs/reference/spaces.rst has the same table.
 TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     (
         "optuna_treecv",
@@ -34,7 +34,7 @@ TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     ),
     ("optuna_treecv", "LSQSGDRegressor", {"step_size": _log(1e-4, 1.0), "radius": _log(0.1, 1e3)}),
     ("optuna_treecv", "StreamingGaussianDensity", {"reg_covar": _log(1e-8, 1.0)}),
-    ("optuna_treecv", "HistTreeClassifier HistTreeRegressor", _OF_TREES),
+    ("optuna_treecv", "HistTreeClassifier HistTreeRegressor", _TREE_SPACE),
     ("sklearn", "Ridge RidgeClassifier", {"alpha": _log(1e-4, 1e6)}),
     ("sklearn", "Lasso", {"alpha": _log(1e-5, 1e2)}),
     ("sklearn", "ElasticNet", {"alpha": _log(1e-5, 1e2), "l1_ratio": FloatDistribution(0.05, 1)}),
@@ -52,7 +52,7 @@ TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
     (
         "sklearn",
         "DecisionTreeClassifier DecisionTreeRegressor ExtraTreeClassifier ExtraTreeRegressor",
-        _OF_TREES,
+        _TREE_SPACE,
     ),
     (
         "sklearn",
@@ -102,27 +102,29 @@ TABLE: list[tuple[str, str, dict[str, BaseDistribution]]] = [
 def recommended_space(estimator: Estimator) -> dict[str, BaseDistribution]:
     """Return the recommended distributions of an estimator's parameters.
 
-    The space of a Pipeline is that of its last step. A parameter that differs from its default
-    keeps its value, and is not searched.
+    For a Pipeline, the space of its last step is returned. A parameter that differs from its
+    default keeps its value and is not searched.
 
     Raises
     ------
     ValueError
-        If there is no recommended space, or no parameter has its default value.
+        If there is no recommended space for the estimator, or if none of the parameters has its
+        default value.
     """
     prefix, last, space = _find_last_step(estimator)
     if space is None:
         raise ValueError(
-            f"param_distributions='auto' has no space for {name_of(last)}; use a dict such as "
-            f"{{{suggest_parameter(estimator)!r}: FloatDistribution(...)}} instead. The user "
-            "guide lists the estimators that have one (Search spaces)."
+            f"param_distributions='auto' has no recommended search space for {name_of(last)}; use "
+            f"a dict such as {{{suggest_parameter(estimator)!r}: FloatDistribution(...)}} "
+            "instead. The page on search spaces in the documentation lists the supported "
+            "estimators."
         )
     params, default = last.get_params(deep=False), type(last)().get_params(deep=False)
     names_to_search = [name for name in space if np.array_equal(params[name], default[name])]
     if not names_to_search:
         raise ValueError(
-            f"param_distributions='auto' searches {', '.join(space)} of {name_of(last)}, which "
-            "must have the default value to be searched, got "
+            f"param_distributions='auto' searches {', '.join(space)} of {name_of(last)}, but only "
+            "parameters that have their default values, got "
             f"{', '.join(f'{name}={params[name]!r}' for name in space)}."
         )
     return {prefix + name: space[name] for name in names_to_search}
@@ -138,12 +140,13 @@ def _find_last_step(
         prefix = f"{prefix}{name}__"
     kind = type(last)
     package = kind.__module__.partition(".")[0]
-    spaces = (x for of, names, x in TABLE if of == package and kind.__name__ in names.split())
+    name = kind.__name__
+    spaces = (space for owner, names, space in TABLE if owner == package and name in names.split())
     return prefix, last, next(spaces, None)
 
 
 def suggest_parameter(estimator: Estimator) -> str:
-    """Return an example of a parameter to search, for error messages."""
+    """Return the name of a parameter that could be searched, for error messages."""
     prefix, last, space = _find_last_step(estimator)
     params = last.get_params()
     numbers = [name for name, value in params.items() if is_number(value)]

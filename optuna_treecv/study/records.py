@@ -1,4 +1,4 @@
-"""The records of finished trials: in attributes of Optuna, in a store and in memory."""
+"""The records of finished trials: in Optuna's user attributes, in a store and in memory."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -21,40 +21,43 @@ from optuna_treecv.storage.evaluations import read_named_scores
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
-#: The user attribute of a study that describes the evaluation of its trials.
+#: The name of the user attribute of a study that describes how its trials are evaluated.
 STUDY_ATTRIBUTE = "treecv_evaluation"
-#: The user attribute of a trial, a flat dict: each attribute is a transaction in Optuna's storage.
+#: The name of the user attribute of a trial with all results in a flat dict. There is only one,
+#: because setting an attribute is a transaction of Optuna's storage.
 TRIAL_ATTRIBUTE = "treecv"
-#: In that dict, the key of the mean of each of several scores is this prefix and its name.
+#: If there are several scores, the key of a score's mean in this dict is this prefix followed by
+#: the name of the score.
 SCORE_PREFIX = "score_"
-#: The user attribute of a trial with the progress of reading rows on disk.
+#: The name of the user attribute of a trial with the progress of reading rows from disk.
 PROGRESS_ATTRIBUTE = "treecv_progress"
 
-#: The most bytes that one objective keeps in memory: 256 MiB.
-MOST_BYTES = 2**28
+#: The maximum number of bytes of scores and outputs that an objective keeps in memory: 256 MiB.
+MAX_BYTES = 2**28
 
-# The most bytes of fold scores that are read from a store at once.
-_MOST_READ_BYTES = 2**28
+# The maximum number of bytes of fold scores that are read from a store in one call.
+_MAX_READ_BYTES = 2**28
 
-_Name = tuple[int, datetime | None]
+# The key of a trial: its number and start time.
+_Key = tuple[int, datetime | None]
 _Outputs = Mapping[str, Array]
 _NO_OUTPUTS: _Outputs = MappingProxyType({})
 
 
 def facts_of_study(study: optuna.Study) -> Mapping[str, Opaque]:
-    """Return a study's record of its evaluation; empty if it has none."""
+    """Return the study attribute that describes how trials are evaluated; empty if missing."""
     facts = study.user_attrs.get(STUDY_ATTRIBUTE)
     return facts if isinstance(facts, dict) else {}
 
 
 def facts_of_trial(attributes: Mapping[str, Opaque]) -> Mapping[str, Opaque]:
-    """Return a trial's record of its evaluation from its user attributes; empty if it has none."""
+    """Return the results in a trial's user attributes; empty if there are none."""
     facts = attributes.get(TRIAL_ATTRIBUTE)
     return facts if isinstance(facts, dict) else {}
 
 
 def scores_of_trial(attributes: Mapping[str, Opaque]) -> dict[str, float]:
-    """Return the means of a trial's scores by name; empty if it has only one."""
+    """Return the means of a trial's scores by name; empty if there is only one score."""
     return {
         key.removeprefix(SCORE_PREFIX): mean
         for key, mean in facts_of_trial(attributes).items()
@@ -63,7 +66,7 @@ def scores_of_trial(attributes: Mapping[str, Opaque]) -> dict[str, float]:
 
 
 def runs_of_trial(attributes: Mapping[str, Opaque]) -> list[str]:
-    """Return the names of a trial's evaluations, one for each score, the first one first."""
+    """Return the names of a trial's records in the store, one for each score."""
     run = facts_of_trial(attributes).get("run")
     if not isinstance(run, str):
         return []
@@ -72,18 +75,18 @@ def runs_of_trial(attributes: Mapping[str, Opaque]) -> list[str]:
 
 
 class TrialScores(NamedTuple):
-    """The scores of one trial in memory.
+    """The scores of a trial that are kept in memory.
 
     Attributes
     ----------
     value : float
-        Its mean, with the sign by which smaller values are better.
+        The mean score, negated if larger scores are better.
     folds : ndarray of shape (n_repeats * n_folds,)
-        The scores of its folds, in one byte each if all are 0 or 1.
+        The scores of the folds, as int8 if all are 0 or 1.
     rows : ndarray of shape (n_rows,), float32, or None
-        The scores of its rows.
+        The scores of the rows.
     outputs : dict of str to ndarray of shape (n_repeats * n_tested, ...)
-        Its outputs for the tested rows, by method.
+        The out-of-fold outputs of the tested rows, by method.
     """
 
     value: float
@@ -97,80 +100,82 @@ class TrialScores(NamedTuple):
         return sum(a.nbytes for a in arrays) + (0 if self.rows is None else self.rows.nbytes)
 
     def smaller(self) -> "TrialScores | None":
-        """Return a copy without outputs, or else without the scores of rows, or else None."""
+        """Return a copy without outputs; if there are none, without row scores; else None."""
         if self.outputs:
             return self._replace(outputs={})
         return None if self.rows is None else self._replace(rows=None)
 
 
 class KnownScores:
-    """The scores of an objective's best trials in memory, and those in its store.
+    """The scores of an objective's trials: in memory for the best trials, and in its store.
 
-    In memory, the key is the number of the trial and the time when it began. Its parameters do not
-    suffice, because a callable may make other estimators of the same parameters. When there is no
-    more room, outputs are dropped first, those of the worst trial before others; then the scores
-    of rows, and the fold scores, likewise.
+    In memory, the key is the number and the start time of the trial. The parameters would not
+    suffice, because a callable may create different estimators for the same parameters. If the
+    memory limit is exceeded, outputs are dropped first, then row scores, then fold scores, each
+    beginning with the worst trial.
 
     Parameters
     ----------
     database : Database, default=None
         The store.
-    most_bytes : int, default=256 MiB
+    max_bytes : int, default=256 MiB
     """
 
-    def __init__(self, database: Database | None = None, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, database: Database | None = None, max_bytes: int = MAX_BYTES) -> None:
         self._database = database
-        self._most_bytes = most_bytes
-        self._scores: dict[_Name, TrialScores] = {}
+        self._max_bytes = max_bytes
+        self._scores: dict[_Key, TrialScores] = {}
         self._lock = Lock()
         self.n_bytes = 0
 
     def note(
         self, trial: BaseTrial, result: CVResult, direction: str, outputs: _Outputs = _NO_OUTPUTS
     ) -> None:
-        """Add a complete trial's scores and outputs, unless its mean is infinite."""
+        """Add the scores and outputs of a complete trial, unless its mean is infinite."""
         if not np.isfinite(result.mean):
             return
-        name = trial.number, trial.datetime_start
+        key = trial.number, trial.datetime_start
         value = result.mean if direction == "minimize" else -result.mean
-        are_bits = np.all((result.test_score == 0) | (result.test_score == 1))
-        folds = result.test_score.astype(np.int8) if are_bits else result.test_score.copy()
+        is_binary = np.all((result.test_score == 0) | (result.test_score == 1))
+        folds = result.test_score.astype(np.int8) if is_binary else result.test_score.copy()
         scores = TrialScores(value, folds, result.row_losses, outputs)
         with self._lock:
-            self._set(name, scores)
-            while self.n_bytes > self._most_bytes:
-                with_outputs = [name for name, s in self._scores.items() if s.outputs]
-                with_rows = [name for name, s in self._scores.items() if s.rows is not None]
+            self._set(key, scores)
+            while self.n_bytes > self._max_bytes:
+                with_outputs = [key for key, s in self._scores.items() if s.outputs]
+                with_rows = [key for key, s in self._scores.items() if s.rows is not None]
                 largest = with_outputs or with_rows or self._scores
-                worst = max(largest, key=lambda name: self._scores[name].value)
+                worst = max(largest, key=lambda key: self._scores[key].value)
                 self._set(worst, self._scores[worst].smaller())
 
     def find(self, trial: BaseTrial) -> TrialScores | None:
-        """Return the scores of a trial in memory; None if there are none."""
+        """Return the scores of a trial that are in memory; None if there are none."""
         with self._lock:
             return self._scores.get((trial.number, trial.datetime_start))
 
     def folds_of(self, trials: Sequence[FrozenTrial], n_splits: int) -> dict[int, Array]:
-        """Return the ``n_splits`` fold scores of each trial with complete ones.
+        """Return fold scores by trial number, for trials with scores of all folds.
 
-        At most 256 MiB are read from the store, for the first trials.
+        At most 256 MiB are read from the store; the first trials take precedence.
         """
         cached = {trial.number: self.find(trial) for trial in trials}
         folds = {n: x.folds for n, x in cached.items() if x and len(x.folds) == n_splits}
         missing = [trial for trial in trials if trial.number not in folds]
-        most = max(1, _MOST_READ_BYTES // (8 * n_splits))
-        runs = {run: x.number for x in missing[:most] for run in runs_of_trial(x.user_attrs)[:1]}
+        max_trials = max(1, _MAX_READ_BYTES // (8 * n_splits))
+        runs = {
+            run: x.number for x in missing[:max_trials] for run in runs_of_trial(x.user_attrs)[:1]
+        }
         return folds | {number: scores for number, _, scores in self._read(runs, n_splits)}
 
     def rows_of(self, trials: Sequence[FrozenTrial]) -> dict[int, Array]:
-        """Return the scores of the rows of trials, which are only in memory."""
+        """Return the row scores of trials by number, for trials whose row scores are in memory."""
         cached = {trial.number: self.find(trial) for trial in trials}
         return {n: x.rows for n, x in cached.items() if x and x.rows is not None}
 
     def stored(
         self, trials: Sequence[FrozenTrial], n_splits: int
     ) -> Mapping[int, Mapping[str, Array]]:
-        """Return the stored fold scores by the number of the trial and the score's name."""
+        """Return the fold scores in the store, by trial number and by score name."""
         runs = {run: trial.number for trial in trials for run in runs_of_trial(trial.user_attrs)}
         of_trials: dict[int, dict[str, Array]] = defaultdict(dict)
         for number, name, scores in self._read(runs, n_splits):
@@ -178,7 +183,7 @@ class KnownScores:
         return of_trials
 
     def _read(self, numbers: Mapping[str, int], n_splits: int) -> list[tuple[int, str, Array]]:
-        """Return the number, the score's name and the scores of completely stored runs."""
+        """Return (trial number, score name, fold scores) of runs whose scores are all stored."""
         if self._database is None or not numbers:
             return []
         runs = list(numbers)
@@ -187,10 +192,10 @@ class KnownScores:
         rows = self._database.attempt(read, nothing, without="the fold scores of other trials")
         return [(numbers[run], name, scores) for run, name, scores in rows]
 
-    def _set(self, name: _Name, scores: TrialScores | None) -> None:
-        """Replace the scores of a trial in memory; None: remove them."""
-        if (before := self._scores.pop(name, None)) is not None:
+    def _set(self, key: _Key, scores: TrialScores | None) -> None:
+        """Replace the scores of a trial in memory, or remove them if ``scores`` is None."""
+        if (before := self._scores.pop(key, None)) is not None:
             self.n_bytes -= before.n_bytes
         if scores is not None:
-            self._scores[name] = scores
+            self._scores[key] = scores
             self.n_bytes += scores.n_bytes

@@ -1,7 +1,7 @@
-"""Search spaces: the parameters that a search varies, and the estimators of trials.
+"""Search spaces: the parameters of a search, and the estimators of its trials.
 
-Trials store codes. An ``Axis`` maps the codes of a parameter to values, and a ``Space`` has the
-axes of all parameters.
+Optuna cannot store all parameter values, so trials store codes. An ``Axis`` maps the codes of one
+parameter to its values; a ``Space`` has an axis for each parameter.
 """
 
 from collections import Counter
@@ -47,66 +47,67 @@ from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-#: A grid: the values of each parameter, or their codes (``Axis``).
+#: A grid: a list for each parameter, with its values or their codes (see ``Axis``).
 Grid = dict[str, list[ParamValue]]
 
-#: By parameter: its value, or its possible values.
+#: A value, or the possible values, of each parameter.
 Params = Mapping[str, ParamValue]
 Lists = Mapping[str, Collection[ParamValue]]
 
-#: Suggests all params of a trial, some of which may depend on others.
+#: A function that suggests all parameters of a trial. A suggestion may depend on earlier ones.
 Suggest = Callable[[BaseTrial], Params]
 
-#: ``param_distributions`` and ``param_grid``.
+#: The types of the arguments ``param_distributions`` and ``param_grid``.
 Distributions = Mapping[str, object] | Suggest | Literal["auto"] | None
 Grids = Lists | Sequence[Lists] | None
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_PLAIN = (type(None), bool, int, float, str)
+_PLAIN_TYPES = (type(None), bool, int, float, str)
 _OBJECT = object()  # stands for a value of any other type
 
-# A trial stores a number as float64, which holds all integers up to this one.
+# Trials store numbers as float64, which represents all integers up to this one exactly.
 _LARGEST_INT = 2**53
 
-# The part of a function's ``repr`` that differs between processes.
+# The address in the ``repr`` of a function, which differs between processes.
 _ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 
-# Longer texts of values are truncated.
-_MOST_CHARACTERS = 60
+# Strings that stand for values are truncated to this length.
+_MAX_CHARACTERS = 60
 
 
-#: The placeholder of a parameter at points that do not have it. It is pickled by its name, so that
-#: it is the same object in each process.
+#: The value of a parameter that does not exist at a grid point. It is pickled by name, so it is
+#: the same object in all processes.
 NOT_SET = Parameter.empty
 
 
 class Axis:
-    """One parameter of a search: its Optuna distribution of codes, and the values of the codes.
+    """A parameter of a search: the Optuna distribution of its codes, and the values of the codes.
 
-    Optuna compares values by ``==``, by which 1, 1.0 and True are one value, and stores them as
-    float64 or JSON, in which a tuple becomes a list. So trials store a *code* for each value: the
-    value itself if it is a number, a string, a bool or None and no other value of the parameter
-    equals it, and otherwise a text. Estimators get the value.
+    Optuna compares values by ``==``, so it cannot distinguish 1, 1.0 and True. It stores them as
+    float64 or JSON, in which a tuple becomes a list. Therefore trials store a *code* in place of
+    each value. The code is the value itself if it is a number, a string, a bool or None, and if no
+    other value of the parameter is equal to it; otherwise it is a string. Estimators receive the
+    value.
 
     Attributes
     ----------
     distribution : BaseDistribution
         The distribution of the codes.
     codes : tuple
-        The codes of the values in a list; empty for a range of Optuna.
+        The codes of the values in a list; empty for an Optuna distribution.
     values : tuple
-        The values of a list; empty for a range.
+        The values in a list; empty for a range.
     ends : tuple
-        The ends of a range, or all values.
+        The two ends of a range, or all values of a list.
     """
 
     def __init__(
         self, distribution: BaseDistribution, values: Mapping[ParamValue, ParamValue] | None = None
     ) -> None:
         self.distribution = distribution
-        self._values = values  # by their codes; None: codes are values
+        self._values = values  # values by code; None if the codes are the values
         pairs = {} if values is None else values
         self.codes = tuple(pairs)
         self.values: tuple[ParamValue, ...] = tuple(pairs.values())
@@ -115,20 +116,20 @@ class Axis:
         self.ends = self.values
         if isinstance(distribution, IntDistribution | FloatDistribution):
             self.ends = distribution.low, distribution.high
-        # The objects live as long as this axis, so that no other object gets their ids.
+        # Objects are identified by id. This is safe, because the axis keeps them alive.
         self._codes_of_objects = {id(value): code for code, value in pairs.items()}
-        self._codes = {_text(x): pair[0] for pair in pairs.items() for x in pair}
+        self._codes = {_identify(x): pair[0] for pair in pairs.items() for x in pair}
 
     def __reduce__(self) -> tuple[object, ...]:
         return Axis, (self.distribution, self._values)
 
     def code_of(self, value: ParamValue) -> ParamValue:
-        """Return the code of a value; return codes unchanged.
+        """Return the code of a value; a code is returned unchanged.
 
         Raises
         ------
         ValueError
-            If the parameter cannot have this value.
+            If the value is not in the search space of the parameter.
         """
         distribution = self.distribution
         if not isinstance(distribution, CategoricalDistribution):
@@ -138,44 +139,44 @@ class Axis:
                 raise ValueError(f"it must be {kind}, got {value!r}.")
             return code
         if self._values is None:
-            try:  # the first choice that equals the value, which is the one that Optuna stores
+            try:  # the first choice that equals the value, as Optuna stores it
                 return distribution.to_external_repr(distribution.to_internal_repr(value))
-            except (TypeError, ValueError):  # a copy of an object, which equals no choice
+            except (TypeError, ValueError):  # a copy of an object, which is equal to no choice
                 return value
         if id(value) in self._codes_of_objects:
             return self._codes_of_objects[id(value)]
-        if (text := _text(value)) in self._codes:
+        if (text := _identify(value)) in self._codes:
             return self._codes[text]
         choices = ", ".join(map(repr, self._values))
         raise ValueError(f"it must be one of {choices}, got {value!r}.")
 
     def value_of(self, code: ParamValue) -> ParamValue:
-        """Return the value of a code; numbers off a grid are values."""
+        """Return the value of a code; a number that is no code is returned unchanged."""
         return code if self._values is None else self._values.get(code, code)
 
     def has_codes_of(self, other: BaseDistribution) -> bool:
-        """Return whether each code stands for the same value in another distribution."""
+        """Return whether all codes have the same values in the distribution of another trial."""
         distribution = self.distribution
         if self._values is None or not isinstance(distribution, CategoricalDistribution):
             return type(distribution) is type(other)
-        codes = [*map(_text, getattr(other, "choices", ()))]
-        return codes == [*map(_text, distribution.choices)]
+        codes = [*map(_identify, getattr(other, "choices", ()))]
+        return codes == [*map(_identify, distribution.choices)]
 
 
 def axis_of(values: Sequence[ParamValue], *, are_choices: bool = False) -> Axis:
-    """Return the axis of the values in a list.
+    """Return the axis for a list of values.
 
     Parameters
     ----------
     values : sequence
     are_choices : bool
-        Whether samplers draw from the list. Otherwise they may draw other numbers, if all values
-        are integers or all are floats.
+        Whether samplers may only draw values from the list. If False, a list of integers or floats
+        becomes a range, from which samplers may draw other numbers.
     """
     distinct: dict[str, ParamValue] = {}
     for value in {id(v): v for v in values}.values():
-        distinct.setdefault(_text(value), value)
-    plain = [_plain(value) for value in distinct.values()]
+        distinct.setdefault(_identify(value), value)
+    plain = [_to_plain(value) for value in distinct.values()]
     distribution = None if are_choices else _range_of(plain)
     codes = _choices(plain, list(distinct)) if distribution is None else plain
     pairs = dict(zip(codes, distinct.values(), strict=True))
@@ -183,14 +184,14 @@ def axis_of(values: Sequence[ParamValue], *, are_choices: bool = False) -> Axis:
 
 
 def _choices(plain: Sequence[ParamValue], texts: Sequence[str]) -> list[ParamValue]:
-    """Return the codes of values: texts for objects and for values that equal another one."""
-    times = Counter(plain)
-    times[_OBJECT] = 2
-    taken = {x for x in plain if times[x] == 1}
+    """Return the codes of values: strings for objects and for values that are equal to another."""
+    counts = Counter(plain)
+    counts[_OBJECT] = 2
+    used = {x for x in plain if counts[x] == 1}
     codes = []
     for code, text in zip(plain, texts, strict=True):
-        if times[code] > 1:
-            while text in taken:  # it equals a string of the list
+        if counts[code] > 1:
+            while text in used:  # the code of another value is the same string
                 text = f"={text}"
             code = text
         codes.append(code)
@@ -198,82 +199,85 @@ def _choices(plain: Sequence[ParamValue], texts: Sequence[str]) -> list[ParamVal
 
 
 def _range_of(plain: Sequence[ParamValue]) -> BaseDistribution | None:
-    """Return a range of integers, or of floats, in which each number is its own code."""
-    kinds = {type(x) for x in plain}
-    if len(set(plain)) < len(plain) or kinds not in ({int}, {float}):
+    """Return a range of integers or floats; None if the values cannot be their own codes."""
+    types = {type(x) for x in plain}
+    if len(set(plain)) < len(plain) or types not in ({int}, {float}):
         return None
     low, high = min(plain), max(plain)
     log = low > 0 and high > 100 * low
-    if kinds == {int}:
+    if types == {int}:
         is_exact = max(-low, high) <= _LARGEST_INT
         return IntDistribution(low, high, log=log) if is_exact else None
     return FloatDistribution(low, high, log=log) if all(map(isfinite, plain)) else None
 
 
-def _plain(value: ParamValue) -> ParamValue:
-    """Return a number, string, bool or None as a Python object, and ``_OBJECT`` for other values.
+def _to_plain(value: ParamValue) -> ParamValue:
+    """Convert NumPy scalars to Python objects, and values of other types to ``_OBJECT``.
 
-    NaN counts as an object, because it does not equal itself.
+    NaN is converted to ``_OBJECT``, because it is not equal to itself.
     """
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
-    return value if type(value) in _PLAIN and value == value else _OBJECT
+    return value if type(value) in _PLAIN_TYPES and value == value else _OBJECT
 
 
-def _text(value: ParamValue) -> str:
-    """Return a text that identifies a value and its type, equal in all processes."""
+def _identify(value: ParamValue) -> str:
+    """Return a string that identifies a value and its type, and is the same in all processes."""
     if value is NOT_SET:
         return "not set"
-    if isinstance(value, np.float64):  # a float of Python too
+    if isinstance(value, np.float64):  # it is also a Python float
         value = float(value)
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         return repr(value)
-    if type(value) in _PLAIN:
+    if type(value) in _PLAIN_TYPES:
         return f"{type(value).__name__}({value!r})"
     text = " ".join(_ADDRESS.sub("", repr(value)).split())
-    if _is_literal(value) and len(text) <= _MOST_CHARACTERS:
+    if _is_literal(value) and len(text) <= _MAX_CHARACTERS:
         return text
-    # A key that later processes share, if there is one.
+    # A key that is the same in all processes, if possible.
     name = first_key(value, lasting_key, encode) or os.urandom(16)
-    return f"{text[:_MOST_CHARACTERS]} {digest(name).hex()[:12]}"
+    return f"{text[:_MAX_CHARACTERS]} {digest(name).hex()[:12]}"
 
 
 def _is_literal(value: ParamValue) -> bool:
     """Return whether a value's ``repr`` identifies it."""
     if type(value) is dict:
         return all(map(_is_literal, value)) and all(map(_is_literal, value.values()))
-    return type(value) in _PLAIN or (type(value) in (tuple, list) and all(map(_is_literal, value)))
+    return type(value) in _PLAIN_TYPES or (
+        type(value) in (tuple, list) and all(map(_is_literal, value))
+    )
 
 
 # Spaces.
 
-#: The candidate of a trial: an estimator, and the epochs of the trial or of its study; None: the
-#: epochs of the settings.
+#: A candidate: an estimator and the number of epochs; None for the number in the settings.
 Candidate = tuple[Estimator, int | None]
 
-# The error of FixedTrial and FrozenTrial when they have no value for a parameter.
+# The error message of FixedTrial and FrozenTrial for a parameter without a value.
 _NOT_FOUND = re.compile("value of the parameter '(.+)' is not found")
 
 
 class Space:
-    """The parameters that a search varies.
+    """The search space of an objective.
 
     Parameters
     ----------
     estimator : estimator or callable
-        A callable, (trial) -> estimator, suggests parameters itself.
+        The estimator whose parameters are searched, or a callable, (trial) -> estimator, that
+        suggests the parameters.
     axes : dict of str to Axis, default=None
-        None if a function suggests parameters.
+        The axis of each parameter; None if a function suggests the parameters.
     grids : list of dict, default=None
-        The grids of ``param_grid``, in codes (``Axis``).
+        The grids of ``param_grid``, with codes in place of values (see ``Axis``).
     suggest : callable, default=None
-        (trial) -> dict of parameters to values, some of which may depend on others.
+        (trial) -> dict of parameter values. A value may depend on others.
 
     Attributes
     ----------
     example : estimator or None
-        The estimator by which the search is checked: as given, but with an inner estimator if the
-        search puts one in place of None or "passthrough". None if a callable makes the estimators.
+        An example of the estimators in the search, for checks before the first trial. It is the
+        given estimator; if the search replaces an inner estimator that is None or "passthrough",
+        it has one of the replacements. None if a callable creates the estimators.
     """
 
     def __init__(
@@ -284,7 +288,7 @@ class Space:
         suggest: Suggest | None = None,
     ) -> None:
         is_estimator = axes is not None or suggest is not None
-        # The caller may change the given estimator.
+        # A copy, because the caller may change the given estimator.
         self.estimator = clone(estimator) if is_estimator else estimator
         self.axes = axes or {}
         self.grids = grids
@@ -300,19 +304,22 @@ class Space:
             self.example = _with_values(self.estimator, inner)
 
     def suggest(self, trial: BaseTrial) -> dict[str, ParamValue]:
-        """Suggest the params of a trial, as codes."""
-        return {name: _naming(name, _code, trial, name, axis) for name, axis in self.axes.items()}
+        """Suggest the parameters of a trial, and return their codes."""
+        return {
+            name: _with_name(name, _suggest_code, trial, name, axis)
+            for name, axis in self.axes.items()
+        }
 
     def of_trial(self, trial: BaseTrial) -> Estimator:
-        """Return the estimator of a trial whose parameters a function suggests."""
+        """Return the estimator of a trial if a function suggests the parameters."""
         if self._suggest is None:
             return self.estimator(trial)
         return _with_values(self.estimator, self._values(trial))
 
     def at(self, params: Params, n_epochs: int | None = None) -> Candidate:
-        """Return the candidate at the params of a trial.
+        """Return the candidate for the params of a trial.
 
-        ``n_epochs`` are the epochs of the study, unless the trial has a value for them.
+        ``n_epochs`` is used unless the number of epochs is among the searched parameters.
         """
         values = self.values_of(params)
         if self._has_epochs:
@@ -320,7 +327,7 @@ class Space:
         return _with_values(self.estimator, values), n_epochs
 
     def values_of(self, params: Params) -> dict[str, ParamValue]:
-        """Return the values of the params of a trial."""
+        """Return the parameter values of the estimator for the params of a trial."""
         if self._suggest is not None:
             return self._values(FixedTrial(dict(params)))
         if not self.axes:
@@ -329,15 +336,17 @@ class Space:
         return {name: value for name, value in values.items() if value is not NOT_SET}
 
     def candidate(self, params: Params | None) -> Candidate:
-        """Return the candidate at values that a user gives; None: the estimator as given."""
+        """Return the candidate for values given by a user; None: for the estimator as given."""
         if params is not None:
             return self._at_values(params, "params", may_have_more=False, n_epochs=None)
         if self.example is None:
-            raise ValueError("params must be given if a callable makes the estimator, got None.")
+            raise ValueError(
+                "params must be given if a callable creates the estimators, got None."
+            )
         return clone(self.example), 1 if self._has_epochs else None
 
     def candidate_of(self, trial: FrozenTrial, n_epochs: int | None, argument: str) -> Candidate:
-        """Return the candidate that a finished trial evaluated; errors begin with ``argument``."""
+        """Return the candidate of a finished trial; error messages start with ``argument``."""
         for name, axis in self.axes.items():
             other = trial.distributions.get(name)
             if other is not None and not axis.has_codes_of(other):
@@ -348,13 +357,13 @@ class Space:
         return self._at_values(trial.params, argument, not self.axes, n_epochs)
 
     def has_point(self, values: Params) -> bool:
-        """Return whether params are a point of a grid."""
+        """Return whether parameter codes are a point of one of the grids."""
         return any(_is_point_of(grid, values) for grid in self.grids or ())
 
     def points_beside(
         self, values: Params, lanes: Collection[str]
     ) -> Iterator[tuple[ParamValue, ...]]:
-        """Yield the points of the grids that differ from a point only in ``lanes``."""
+        """Yield the grid points that differ from a point only in the parameters ``lanes``."""
         for grid in self.grids or () if self.has_point(values) else ():
             axes = {name: axis if name in lanes else [values[name]] for name, axis in grid.items()}
             if _is_point_of({name: grid[name] for name in grid if name not in lanes}, values):
@@ -363,7 +372,7 @@ class Space:
     def _at_values(
         self, values: Params, argument: str, may_have_more: bool, n_epochs: int | None
     ) -> Candidate:
-        """Return the candidate at the values, or codes of values, of an argument."""
+        """Return the candidate for the values, or codes of values, of an argument."""
         if self.axes:
             unset = {
                 name: NOT_SET
@@ -378,19 +387,19 @@ class Space:
             estimator = self.of_trial(trial)
         except ValueError as error:
             if missing := _NOT_FOUND.search(str(error)):
-                check_given(argument, values, [missing[1]])  # raises our error
+                check_given(argument, values, [missing[1]])  # raises a better error
             raise
         check_given(argument, values, trial.params, may_have_more)
         return estimator, n_epochs
 
     def _values(self, trial: BaseTrial) -> dict[str, ParamValue]:
-        """Return the values that a function suggests."""
+        """Return the parameter values that a function suggests."""
         assert self._suggest is not None
         values = self._suggest(trial)
         if not isinstance(values, Mapping):
             raise ValueError(
-                "param_distributions must be a function that returns a dict of the values of "
-                f"parameters of {name_of(self.estimator)}, got {values!r}."
+                "param_distributions must return a dict of parameter values for "
+                f"{name_of(self.estimator)} if it is a callable, got {values!r}."
             )
         return dict(values)
 
@@ -400,7 +409,7 @@ def _is_point_of(grid: Grid, values: Params) -> bool:
 
 
 def as_space(estimator: Estimator, param_distributions: Distributions, param_grid: Grids) -> Space:
-    """Return the space of ``treecv_objective``; refuse arguments that do not fit the estimator."""
+    """Check the arguments of ``treecv_objective`` and return the search space."""
     if isinstance(estimator, Space):
         return estimator
     is_estimator = hasattr(estimator, "get_params") and not isinstance(estimator, type)
@@ -411,7 +420,7 @@ def as_space(estimator: Estimator, param_distributions: Distributions, param_gri
             raise ValueError("param_grid must be None if estimator is a callable.")
         grids = _full_grids(param_grid, estimator)
         axes = {name: axis_of([v for grid in grids for v in grid[name]]) for name in grids[0]}
-        in_codes: list[Grid] = [  # each code of a parameter once
+        in_codes: list[Grid] = [  # each code only once
             {name: list(dict.fromkeys(map(axes[name].code_of, grid[name]))) for name in grid}
             for grid in grids
         ]
@@ -422,13 +431,13 @@ def as_space(estimator: Estimator, param_distributions: Distributions, param_gri
         return Space(estimator, _axes_of(param_distributions, estimator))
     if not callable(estimator) or isinstance(estimator, type):
         raise ValueError(
-            "estimator must be an estimator instance or a callable trial -> estimator, got "
+            "estimator must be an estimator instance or a callable, (trial) -> estimator, got "
             f"{estimator!r}."
         )
     if param_distributions is not None:
         raise ValueError(
-            "param_distributions must be None if estimator is a callable, which suggests its "
-            "parameters itself."
+            "param_distributions must be None if estimator is a callable, because the callable "
+            "suggests the parameters."
         )
     return Space(estimator)
 
@@ -440,7 +449,7 @@ _EXPECTED = (
 
 
 def _axes_of(distributions: Distributions, estimator: Estimator) -> dict[str, Axis]:
-    """Return the axes of ``param_distributions``."""
+    """Return the axis of each parameter in ``param_distributions``."""
     if distributions is not None and not isinstance(distributions, Mapping):
         raise ValueError(
             "param_distributions must be a dict such as "
@@ -459,21 +468,21 @@ def _axes_of(distributions: Distributions, estimator: Estimator) -> dict[str, Ax
 
 
 def _axis_from(name: str, values: object) -> Axis:
-    """Return the axis of a parameter's distribution, or of a list of values to draw from."""
+    """Return the axis for an entry of ``param_distributions``."""
     if isinstance(values, FloatDistribution | IntDistribution):
         return Axis(values)
     if isinstance(values, CategoricalDistribution):
-        are_plain = _OBJECT not in map(_plain, values.choices)
+        are_plain = _OBJECT not in map(_to_plain, values.choices)
         return Axis(values) if are_plain else axis_of(values.choices, are_choices=True)
     if hasattr(values, "dist") and hasattr(values, "support"):
         return Axis(_from_scipy(name, values))
     if isinstance(values, list | tuple | np.ndarray) and len(values):
         return axis_of(list(values), are_choices=True)
-    raise ValueError(f"param_distributions: {name!r} must have {_EXPECTED}, got {values!r}.")
+    raise ValueError(f"param_distributions[{name!r}] must be {_EXPECTED}, got {values!r}.")
 
 
 def _from_scipy(name: str, frozen: Opaque) -> BaseDistribution:
-    """Convert a frozen distribution of SciPy to one of Optuna."""
+    """Convert a frozen SciPy distribution to an Optuna distribution."""
     kind = frozen.dist.name
     low, high = map(float, frozen.support())
     if isfinite(low) and isfinite(high):
@@ -481,18 +490,18 @@ def _from_scipy(name: str, frozen: Opaque) -> BaseDistribution:
             return FloatDistribution(low, high)
         if kind == "randint":
             return IntDistribution(int(low), int(high))
-        # A distribution that is shifted by ``loc`` is not uniform in the logarithm.
+        # With ``loc``, the logarithm of the value is not uniformly distributed.
         is_plain = low > 0 and isclose(float(frozen.median()), sqrt(low * high))
         if kind in ("loguniform", "reciprocal") and is_plain:
             return FloatDistribution(low, high, log=True)
     raise ValueError(
-        f"param_distributions: {name!r} must have {_EXPECTED}, got scipy.stats.{kind}"
-        f"{frozen.args} with {frozen.kwds}."
+        f"param_distributions[{name!r}] must be {_EXPECTED}, got scipy.stats.{kind}{frozen.args} "
+        f"with {frozen.kwds}."
     )
 
 
 def _full_grids(param_grid: Opaque, estimator: Estimator) -> list[Grid]:
-    """Return ``param_grid`` as grids of the same parameters."""
+    """Return ``param_grid`` as a list of grids with the same parameters."""
     is_list = isinstance(param_grid, Sequence) and param_grid and not isinstance(param_grid, str)
     grids: list[Grid] = []
     for grid in param_grid if is_list else [param_grid]:
@@ -503,11 +512,9 @@ def _full_grids(param_grid: Opaque, estimator: Estimator) -> list[Grid]:
             )
         for name, values in grid.items():
             if isinstance(values, str) or not isinstance(values, Collection | np.ndarray):
-                raise ValueError(
-                    f"param_grid: {name!r} must have a list of values, got {values!r}."
-                )
+                raise ValueError(f"param_grid[{name!r}] must be a list of values, got {values!r}.")
             if not len(values):
-                raise ValueError(f"param_grid: {name!r} must have at least one value.")
+                raise ValueError(f"param_grid[{name!r}] must have at least one value.")
         grids.append({name: list(values) for name, values in grid.items()})
     names = list(dict.fromkeys(chain(*grids)))
     if not names:
@@ -521,10 +528,10 @@ def _full_grids(param_grid: Opaque, estimator: Estimator) -> list[Grid]:
 def in_full(
     point: Params, names: Iterable[str], defaults: Params, not_set: ParamValue = NOT_SET
 ) -> dict[str, ParamValue]:
-    """Return a grid, or a point of one, completed with the parameters of all grids.
+    """Add the missing parameters of other grids to a grid or a grid point.
 
-    A parameter that the grid omits keeps the estimator's value. It is not set if the grid replaces
-    the inner estimator, or the estimator lacks it.
+    A parameter that the grid omits keeps the estimator's value. It is ``NOT_SET`` if the grid
+    replaces the inner estimator to which it belongs, or if the estimator does not have it.
 
     Parameters
     ----------
@@ -532,7 +539,7 @@ def in_full(
     names : iterable of str
         The parameters of all grids.
     defaults : dict
-        The parameters of the estimator as given.
+        The parameter values of the estimator as given.
     not_set : object
     """
     full = {}
@@ -544,15 +551,15 @@ def in_full(
 
 
 def codes_of(values: Params, axes: Mapping[str, Axis]) -> dict[str, ParamValue]:
-    """Return the code of each parameter's value; errors name the parameter."""
-    return {name: _naming(name, axis.code_of, values[name]) for name, axis in axes.items()}
+    """Return the code of each parameter value. Error messages contain the parameter's name."""
+    return {name: _with_name(name, axis.code_of, values[name]) for name, axis in axes.items()}
 
 
 def _check_known(argument: str, estimator: Estimator, lists: Lists) -> None:
-    """Refuse names that are neither parameters of an estimator nor "n_epochs".
+    """Raise ValueError if a name is neither a parameter of an estimator nor "n_epochs".
 
-    ``lists`` are the values of each parameter, which may include inner estimators with other
-    parameters.
+    ``lists`` has the values of each parameter. They may be inner estimators, which have other
+    parameters than the inner estimator that they replace.
     """
     params = estimator.get_params(deep=True)
     for name in lists:
@@ -562,7 +569,7 @@ def _check_known(argument: str, estimator: Estimator, lists: Lists) -> None:
         for inner in product(*(lists[other] for other in outer)):
             values = dict(zip(outer, inner, strict=True))
             changed = _with_values(estimator, values) if outer else estimator
-            try:  # set_params may accept names that get_params lacks
+            try:  # set_params may accept names that get_params does not return
                 _with_values(changed, {name: None})
             except (AttributeError, TypeError, ValueError) as error:
                 raise ValueError(
@@ -572,27 +579,27 @@ def _check_known(argument: str, estimator: Estimator, lists: Lists) -> None:
 
 
 def check_given(
-    argument: str, values: Params, wanted: Collection[str], may_have_more: bool = True
+    argument: str, values: Params, names: Collection[str], may_have_more: bool = True
 ) -> None:
-    """Refuse anything but a dict with a value for each wanted parameter."""
+    """Raise ValueError unless ``values`` is a dict with a value for each of the ``names``."""
     if not isinstance(values, Mapping):
         raise ValueError(f"{argument} must be a dict of parameter values, got {values!r}.")
-    for name in wanted:
+    for name in names:
         if name not in values:
             raise ValueError(
                 f"{argument} must have a value for {name!r}, got only {dict(values)}."
             )
     for name in values:
-        if name not in wanted and not may_have_more:
-            names = ", ".join(map(repr, wanted))
+        if name not in names and not may_have_more:
+            names = ", ".join(map(repr, names))
             raise ValueError(f"{argument} must have values for {names} alone, got {name!r} too.")
 
 
 def _with_values(estimator: Estimator, values: Params) -> Estimator:
-    """Return a copy of an estimator with copies of values, some of which may be estimators.
+    """Return a copy of an estimator, with parameters set to copies of values.
 
-    Steps of a Pipeline that no value reaches are not copied, because hashing, comparing and
-    copying them takes longer than many trials; so they must not be fitted or changed.
+    Steps of a Pipeline that no value changes are not copied, because copying, hashing and
+    comparing them can take longer than a trial. Therefore they must not be fitted or changed.
     """
     values = {name: clone(value, safe=False) for name, value in values.items()}
     if type(estimator) is not Pipeline:
@@ -606,8 +613,8 @@ def _with_values(estimator: Estimator, values: Params) -> Estimator:
     return copied.set_params(**values)
 
 
-def _naming(name: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
-    """Call a function, and add the parameter's name to its errors."""
+def _with_name(name: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
+    """Call a function and add the name of a parameter to its error messages."""
     try:
         return function(*arguments)
     except (OverflowError, TypeError, ValueError) as error:
@@ -616,17 +623,23 @@ def _naming(name: str, function: Callable[[*Ts], T], *arguments: *Ts) -> T:
         raise ValueError(f"{name!r} cannot have this value: {error}") from error
 
 
-def _code(trial: BaseTrial, name: str, axis: Axis) -> ParamValue:
-    """Suggest a parameter by a trial, and return its code."""
-    dist: Opaque = axis.distribution
-    if isinstance(dist, CategoricalDistribution):
+def _suggest_code(trial: BaseTrial, name: str, axis: Axis) -> ParamValue:
+    """Suggest a parameter for a trial and return its code."""
+    distribution: Opaque = axis.distribution
+    if isinstance(distribution, CategoricalDistribution):
         try:
-            return axis.code_of(trial.suggest_categorical(name, dist.choices))
+            return axis.code_of(trial.suggest_categorical(name, distribution.choices))
         except ValueError:
             if not isinstance(trial, FixedTrial):
                 raise
-            return axis.code_of(trial.suggest_categorical(name, axis.values))  # it has a value
-    suggest = trial.suggest_float if isinstance(dist, FloatDistribution) else trial.suggest_int
-    value = suggest(name, dist.low, dist.high, step=dist.step, log=dist.log)
-    # A FixedTrial may have any other value.
+            return axis.code_of(
+                trial.suggest_categorical(name, axis.values)
+            )  # it stores a value, not a code
+    suggest = (
+        trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
+    )
+    value = suggest(
+        name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+    )
+    # A FixedTrial may have any value.
     return value if isinstance(trial, Trial) else axis.code_of(value)

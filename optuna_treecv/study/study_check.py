@@ -1,4 +1,4 @@
-"""Checks that a study fits its objective: direction, sampler, pruner and evaluation."""
+"""Checks whether a study fits its objective: direction, sampler, pruner and evaluation."""
 
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -27,15 +27,17 @@ from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
 from optuna_treecv.types import Opaque
 
-# The methods that train models by passes of partial_fit, as in the attributes of trials.
-_ONE_PASS = ("treecv", "chain", "standard", "progressive")
-# The most trials that a warning lists.
-_MOST_NAMED = 10
-# There is no warning of a pruner that has taken fewer seconds in all.
-_FEWEST_SECONDS = 1.0
+# The methods that train models by passes of partial_fit, as recorded in the attributes of trials.
+_INCREMENTAL_METHODS = ("treecv", "chain", "standard", "progressive")
 
-# These pruners need running means, in contrast to pairs of values at the same step.
-_OF_RUNNING_MEANS = (
+# The maximum number of trials that a warning lists.
+_MAX_LISTED = 10
+
+# A slow pruner causes a warning only if it has taken at least this time in total.
+_MIN_SECONDS = 1.0
+
+# Pruners that expect each report to be the mean of all scores so far.
+_RUNNING_MEAN_PRUNERS = (
     optuna.pruners.PercentilePruner,  # and MedianPruner
     optuna.pruners.SuccessiveHalvingPruner,
     optuna.pruners.HyperbandPruner,
@@ -43,7 +45,7 @@ _OF_RUNNING_MEANS = (
 
 
 class StudyCheck:
-    """Checks of the trials of one objective; trials without a study pass all of them.
+    """Checks the studies and trials of an objective; trials without a study are not checked.
 
     Parameters
     ----------
@@ -55,88 +57,92 @@ class StudyCheck:
     def __init__(self, cross_validation: CrossValidation, space: Space) -> None:
         self.cross_validation = cross_validation
         self._space = space
-        self._keeps_to_grid = space.grids is not None
-        self._visited: set[bytes] = set()  # points of the grid; no more than these
-        # The records of the studies that were compared.
-        self._known: WeakKeyDictionary[optuna.Study, Mapping[str, Opaque]] = WeakKeyDictionary()
-        self._mixed: WeakSet[optuna.Study] = WeakSet()  # warned about
+        self._expects_grid_sampler = space.grids is not None
+        self._visited: set[bytes] = set()  # keys of visited grid points
+        # For each study that has been checked, the record of how its trials are evaluated.
+        self._facts: WeakKeyDictionary[optuna.Study, Mapping[str, Opaque]] = WeakKeyDictionary()
+        self._mixed: WeakSet[optuna.Study] = WeakSet()  # studies with a warning
         self._seconds_of_pruner = self._seconds_of_evaluations = 0.0
         self._lock = Lock()
 
-    def directions(self, study: optuna.Study | None, wanted: list[str]) -> None:
-        """Refuse a study whose directions differ from the objective's."""
-        if study is None:  # FixedTrial and FrozenTrial have none
+    def directions(self, study: optuna.Study | None, expected: list[str]) -> None:
+        """Raise ValueError if the directions of a study are not the expected ones."""
+        if study is None:  # FixedTrial and FrozenTrial belong to no study
             return
         directions = [direction.name.lower() for direction in study.directions]
-        if len(directions) > 1 and len(wanted) == 1:
+        if len(directions) > 1 and len(expected) == 1:
             raise ValueError(
-                "the study must have one objective, as this objective has, got "
-                f"{len(directions)}; use a list of names as optimize for several."
+                "the study must have a single direction, because the objective has a single "
+                f"score, got {len(directions)} directions; use a list of names as optimize to "
+                "optimize several scores."
             )
-        if len(wanted) > 1 and directions != wanted:
+        if len(expected) > 1 and directions != expected:
             raise ValueError(
-                f"the study's directions must be {wanted}, those of the scores to optimize, got "
-                f"{directions}; use optuna.create_study(directions=objective.directions) instead."
+                f"the study's directions must be {expected}, the directions of the scores to "
+                f"optimize, got {directions}; use "
+                "optuna.create_study(directions=objective.directions) instead."
             )
-        if directions != wanted:
+        if directions != expected:
             raise ValueError(
-                f"the study's direction must be {wanted[0]!r}, because scoring is to be "
-                f"{wanted[0]}d, got {', '.join(directions)}; use "
+                f"the study's direction must be {expected[0]!r}, because the score is to be "
+                f"{expected[0]}d, got {', '.join(directions)}; use "
                 "optuna.create_study(direction=objective.direction) instead."
             )
 
     def trial(self, trial: optuna.Trial, run: Run) -> None:
-        """Warn, once, of values that are not comparable, or of an unsuitable pruner or sampler.
+        """Warn of values that are not comparable, and of an unsuitable pruner or sampler.
 
         Parameters
         ----------
         trial : optuna.trial.Trial
-            A trial that has suggested its parameters.
+            A trial whose parameters have been suggested.
         run : Run
-            Its run.
+            The run of the trial.
         """
         study = trial.study
         with self._lock:
-            facts = self._known.get(study)
+            facts = self._facts.get(study)
             if facts is None:
-                self._known[study] = self._noted(study, run)
+                self._facts[study] = self._get_or_write_facts(study, run)
         if facts is None:
             differences = list(self.differences(study, run))
-            misfits = _misfits(study.pruner, self.cross_validation.settings.report)
-            for sentence in (*differences, *misfits):
+            problems = _find_pruner_problems(study.pruner, self.cross_validation.settings.report)
+            for sentence in (*differences, *problems):
                 warn_caller(sentence)
-            facts = self._known[study] if not differences else {}
+            facts = self._facts[study] if not differences else {}
         if facts.get("is_fitted") == run.plan.capabilities.is_incremental:
             with self._lock:
                 is_first = study not in self._mixed
                 self._mixed.add(study)
             if is_first:
-                kinds = _by_kind(study)
+                kinds = _group_by_training(study)
                 kinds[run.plan.capabilities.is_incremental].append(trial.number)
-                why = f", because {run.reason}" if run.reason else ""
+                reason = f", because {run.reason}" if run.reason else ""
                 warn_caller(
-                    f"the study {study.study_name!r} mixes models of fit with those of passes of "
-                    f"partial_fit, whose values are hardly comparable: {_in_words(kinds)}. "
-                    f"{name_of(run.estimator)} of trial {trial.number} is evaluated by "
-                    f"method={run.method_name!r}{why}; use method='fit' to fit all estimators."
+                    f"the study {study.study_name!r} mixes models trained by fit with models "
+                    "trained by passes of partial_fit, whose values are hardly comparable: "
+                    f"{_describe_groups(kinds)}. {name_of(run.estimator)} of trial {trial.number} "
+                    f"is evaluated by method={run.method_name!r}{reason}; use method='fit' to "
+                    "train all models by fit."
                 )
-        if self._keeps_to_grid:
+        if self._expects_grid_sampler:
             self._check_sampler(study, trial)
 
     def epochs_in(self, study: optuna.Study | None) -> int | None:
-        """Return the number of epochs if a study began with passes of ``partial_fit``, else None.
+        """Return the number of epochs if a study trains models by ``partial_fit``, else None.
 
-        In such a study, models are trained by passes even if "auto" would now fit them.
+        If the first trial of a study was trained by passes of ``partial_fit``, later trials are,
+        too, even if "auto" would now select ``fit``.
         """
         if study is None:
             return None
         with self._lock:
-            facts = self._known.get(study) or facts_of_study(study)
+            facts = self._facts.get(study) or facts_of_study(study)
         is_as_fit = facts.get("is_as_fit", True)
         return None if is_as_fit else self.cross_validation.settings.n_epochs or 1
 
     def differences(self, study: optuna.Study, run: Run) -> Iterator[str]:
-        """Yield the reasons why a study's values cannot be compared with a run's, as sentences."""
+        """Yield the reasons why a study's values are not comparable with a run, as sentences."""
         facts = facts_of_study(study)
         if not facts:
             return
@@ -144,34 +150,37 @@ class StudyCheck:
         before, now = facts.get("report"), self.cross_validation.settings.report
         if before != now and before is not None and now is not None:
             yield (
-                f"the study {study.study_name!r} has reports of report={before!r}, but this "
-                f"objective has report={now!r}, whose reports at the same step are not "
-                "comparable, so that pruners mislead; use one kind of report per study."
+                f"the study {study.study_name!r} has trials with report={before!r}, but this "
+                f"objective has report={now!r}. Their reports at the same step are not "
+                "comparable, so pruners would make wrong decisions; use only one kind of report "
+                "per study."
             )
         if facts.get("is_fitted", is_fitted) != is_fitted:
-            kinds = "one pass over the training rows", "fits"
+            kinds = "models trained in one pass over the training rows", "models trained by fit"
             theirs, ours = kinds[not is_fitted], kinds[is_fitted]
             yield (
-                f"the study {study.study_name!r} has values of {theirs}, but those of this "
-                f"objective are of {ours} (method={run.method_name!r}), which cannot be compared; "
-                "use one study per evaluation."
+                f"the study {study.study_name!r} has scores of {theirs}, but this objective "
+                f"returns scores of {ours} (method={run.method_name!r}), which are not "
+                "comparable; use a new study instead."
             )
         digest, current = facts.get("digest"), self.cross_validation.digest(run.request.scoring)
-        if digest != current and (why := self.cross_validation.why_nameless(run.request.scoring)):
+        if digest != current and (
+            reason := self.cross_validation.why_nameless(run.request.scoring)
+        ):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and it is "
-                f"unknown whether they are comparable with those of this one, because {why}; use "
-                "one study per objective."
+                "unknown whether they are comparable with the values of this objective, because "
+                f"{reason}; use a new study instead."
             )
         elif digest != current:
             yield (
                 f"the study {study.study_name!r} has values from other data, weights, folds or "
-                f"scoring ({STUDY_ATTRIBUTE} {digest}, now {current}), which cannot be "
-                "compared with those of this objective; use one study per evaluation."
+                f"scoring ({STUDY_ATTRIBUTE} {digest}, now {current}), which are not comparable "
+                "with the values of this objective; use a new study instead."
             )
 
-    def _noted(self, study: optuna.Study, run: Run) -> Mapping[str, Opaque]:
-        """Return a study's record of its evaluation; write it if there is none."""
+    def _get_or_write_facts(self, study: optuna.Study, run: Run) -> Mapping[str, Opaque]:
+        """Return the record of how a study's trials are evaluated; write it if it is missing."""
         facts = facts_of_study(study)
         if not facts:
             is_incremental = run.plan.capabilities.is_incremental
@@ -184,37 +193,37 @@ class StudyCheck:
         return facts
 
     def should_prune(self, trial: BaseTrial) -> bool:
-        """Return the decision of the pruner on a trial, and measure the time that it takes."""
-        began = perf_counter()
-        answer = trial.should_prune()
+        """Return whether the pruner prunes a trial, and measure how long the decision takes."""
+        start = perf_counter()
+        is_pruned = trial.should_prune()
         with self._lock:
-            self._seconds_of_pruner += perf_counter() - began
-        return answer
+            self._seconds_of_pruner += perf_counter() - start
+        return is_pruned
 
     def pruner_time(self, trial: BaseTrial, seconds: float) -> None:
-        """Warn, once, if a ``WilcoxonPruner`` has taken longer so far than all evaluations.
+        """Warn if a ``WilcoxonPruner`` has taken longer than all evaluations so far.
 
-        ``seconds`` is the time of the trial's evaluation.
+        ``seconds`` is the duration of the trial's evaluation.
         """
-        pruner = _innermost(trial.study.pruner) if isinstance(trial, optuna.Trial) else None
+        pruner = _unwrap(trial.study.pruner) if isinstance(trial, optuna.Trial) else None
         if not isinstance(pruner, optuna.pruners.WilcoxonPruner):
             return
         with self._lock:
             self._seconds_of_evaluations += seconds
-            spent = self._seconds_of_pruner, self._seconds_of_evaluations
-        if spent[0] > max(spent[1], _FEWEST_SECONDS):
+            in_pruner, in_evaluations = self._seconds_of_pruner, self._seconds_of_evaluations
+        if in_pruner > max(in_evaluations, _MIN_SECONDS):
             self.cross_validation.warn_once(
                 "slow pruner",
                 lambda: (
-                    f"WilcoxonPruner has taken {spent[0]:.1f} s so far, and the evaluations "
-                    f"{spent[1]:.1f} s: SciPy computes its p-values by a permutation test while "
-                    "there are at most 13 reports; use pruner=objective.pruner(), or "
-                    "n_startup_steps=14."
+                    f"WilcoxonPruner has taken {in_pruner:.1f} s so far, but the evaluations only "
+                    f"{in_evaluations:.1f} s, because SciPy computes p-values by a permutation "
+                    "test if there are at most 13 reports; use pruner=objective.pruner() or "
+                    "n_startup_steps=14 instead."
                 ),
             )
 
     def _check_sampler(self, study: optuna.Study, trial: optuna.Trial) -> None:
-        """Warn, once, of a sampler that repeats points of the grid or leaves it."""
+        """Warn if a sampler suggests points that are not on the grid or were already visited."""
         if isinstance(study.sampler, optuna.samplers.GridSampler):
             return
         name = first_key(trial.params, encode)
@@ -224,94 +233,96 @@ class StudyCheck:
                 self._visited |= set() if name is None else {name}
                 return
         trials = study.get_trials(deepcopy=False)
-        if "fixed_params" in trials[trial.number].system_attrs:  # the user has enqueued it
+        if (
+            "fixed_params" in trials[trial.number].system_attrs
+        ):  # the trial was enqueued by the user
             return
         with self._lock:
-            if not self._keeps_to_grid:
+            if not self._expects_grid_sampler:
                 return
-            self._keeps_to_grid = False
-        what = "again" if is_on_grid else "off the grid"
+            self._expects_grid_sampler = False
+        problem = "again" if is_on_grid else "off the grid"
         warn_caller(
-            f"param_grid needs sampler=objective.grid_sampler(): {type(study.sampler).__name__} "
-            f"suggests points {what} (trial {trial.number}: {trial.params}), and the study does "
-            "not end without n_trials."
+            "param_grid needs sampler=objective.grid_sampler(), because "
+            f"{type(study.sampler).__name__} suggests points {problem} (trial {trial.number}: "
+            f"{trial.params}), and does not stop the study after the last point."
         )
 
 
 def report_for(pruner: optuna.pruners.BasePruner, run: Run) -> Report:
-    """Return the kind of reports that a pruner needs, see ``treecv_objective``.
+    """Return the kind of reports that suits a pruner, see ``treecv_objective``.
 
-    Reports inside the first pass are the earliest, but only the tree has them, and only for means
-    over rows.
+    Reports during the first pass are the earliest ones. They exist only for TreeCV, and only for
+    scores that are means over rows.
 
     Parameters
     ----------
     pruner : optuna.pruners.BasePruner
     run : Run
-        The run of any trial.
+        The run of any trial of the objective.
 
     Returns
     -------
     str or None
-        None for a pruner that never prunes.
+        The kind of reports; None for a pruner that never prunes.
     """
-    pruner = _innermost(pruner)
+    pruner = _unwrap(pruner)
     if isinstance(pruner, optuna.pruners.NopPruner):
         return None
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     early = run.plan.capabilities.early_reports
     searched = {name.rpartition("__")[2] for name in run.request.cross_validation.search.ends}
-    if early == "trees" and searched and not is_paired:  # a callable may make other estimators
+    if early == "trees" and searched and not is_paired:  # a callable may create other estimators
         return "trees"
-    in_one_pass = run.plan.n_epochs <= 1 and "n_epochs" not in searched
-    if early == "rows" and in_one_pass and run.request.has_row_scores:
+    is_one_epoch = run.plan.n_epochs <= 1 and "n_epochs" not in searched
+    if early == "rows" and is_one_epoch and run.request.has_row_scores:
         return "blocks" if is_paired else "progressive"
     return "folds" if is_paired or isinstance(pruner, RacingPruner) else "mean"
 
 
-def _misfits(pruner: optuna.pruners.BasePruner, report: str | None) -> Iterator[str]:
-    """Yield the reasons why a pruner does not fit the reports, as sentences."""
-    pruner = _innermost(pruner)
+def _find_pruner_problems(pruner: optuna.pruners.BasePruner, report: str | None) -> Iterator[str]:
+    """Yield the reasons why a pruner is unsuitable for the reports, as sentences."""
+    pruner = _unwrap(pruner)
     name = type(pruner).__name__
-    if report in ("folds", "blocks") and isinstance(pruner, _OF_RUNNING_MEANS):
-        single = "one part of the folds" if report == "folds" else "one block of rows"
+    if report in ("folds", "blocks") and isinstance(pruner, _RUNNING_MEAN_PRUNERS):
+        single = "a single fold" if report == "folds" else "a single block of rows"
         other = "mean" if report == "folds" else "progressive"
         yield (
-            f"{name} treats each report as a score of the whole trial, but report={report!r} "
-            f"makes reports of {single} each, so that good trials are pruned at random; use "
-            f"pruner=objective.pruner() or report={other!r}."
+            f"{name} treats each report as a score of the whole trial, but with "
+            f"report={report!r}, each report is the score of {single}, so good trials are pruned "
+            f"at random; use pruner=objective.pruner() or report={other!r} instead."
         )
     is_paired = isinstance(pruner, optuna.pruners.WilcoxonPruner)
     if report in ("mean", "progressive", "trees") and is_paired:
         other = "blocks" if report == "progressive" else "folds"
         yield (
-            f"{name} needs independent reports, but those of report={report!r} are means over "
-            f"the same rows; use pruner=objective.pruner() or report={other!r}."
+            f"{name} needs independent reports, but with report={report!r}, all reports are means "
+            f"over the same rows; use pruner=objective.pruner() or report={other!r} instead."
         )
 
 
-def _innermost(pruner: optuna.pruners.BasePruner) -> optuna.pruners.BasePruner:
-    """Return the pruner inside of a ``PatientPruner``, or the pruner itself."""
+def _unwrap(pruner: optuna.pruners.BasePruner) -> optuna.pruners.BasePruner:
+    """Return the pruner that a ``PatientPruner`` wraps; return other pruners unchanged."""
     return getattr(pruner, "_wrapped_pruner", pruner)
 
 
 def is_one_pass(trial: FrozenTrial) -> bool:
     """Return whether the models of a trial were trained by passes of ``partial_fit``."""
-    return facts_of_trial(trial.user_attrs).get("method") in _ONE_PASS
+    return facts_of_trial(trial.user_attrs).get("method") in _INCREMENTAL_METHODS
 
 
 def warn_if_mixed(study: optuna.Study) -> None:
-    """Warn if a study has values of both fits and passes, so that its best value may mislead."""
-    kinds = _by_kind(study)
+    """Warn if a study has models trained by ``fit`` and others trained by ``partial_fit``."""
+    kinds = _group_by_training(study)
     if all(kinds.values()):
         warn_caller(
-            f"the trials of study {study.study_name!r} cannot all be compared, so that its best "
-            f"value may mislead: {_in_words(kinds)}."
+            f"the values of study {study.study_name!r} are not all comparable, so its best value "
+            f"may be misleading: {_describe_groups(kinds)}."
         )
 
 
-def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
-    """Return the numbers of completed trials, by whether models were trained by passes."""
+def _group_by_training(study: optuna.Study) -> dict[bool, list[int]]:
+    """Return completed trial numbers, by whether models were trained by ``partial_fit``."""
     kinds: dict[bool, list[int]] = {True: [], False: []}
     for trial in study.get_trials(deepcopy=False, states=[TrialState.COMPLETE]):
         if "method" in facts_of_trial(trial.user_attrs):
@@ -319,11 +330,13 @@ def _by_kind(study: optuna.Study) -> dict[bool, list[int]]:
     return kinds
 
 
-def _in_words(kinds: dict[bool, list[int]]) -> str:
-    """Return the trials of each kind in words."""
-    parts = []
-    for numbers, how in ((kinds[False], "by fits"), (kinds[True], "by passes")):
-        more = f" and {len(numbers) - _MOST_NAMED} more" if len(numbers) > _MOST_NAMED else ""
+def _describe_groups(kinds: dict[bool, list[int]]) -> str:
+    """Return a list of the trials in each group, as text."""
+    descriptions = []
+    for numbers, training in ((kinds[False], "by fit"), (kinds[True], "by passes of partial_fit")):
+        more = f" and {len(numbers) - _MAX_LISTED} more" if len(numbers) > _MAX_LISTED else ""
         kind = "trial" if len(numbers) == 1 else "trials"
-        parts.append(f"{kind} {', '.join(map(str, numbers[:_MOST_NAMED]))}{more} {how}")
-    return ", ".join(parts)
+        descriptions.append(
+            f"{kind} {', '.join(map(str, numbers[:_MAX_LISTED]))}{more} {training}"
+        )
+    return ", ".join(descriptions)

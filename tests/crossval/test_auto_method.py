@@ -374,7 +374,9 @@ def test_a_searched_step_that_changes_the_method():
     grid = {"simpleimputer__strategy": ["mean", "median"]}
     objective = treecv_objective(pipeline, rows, Y, param_grid=grid)
     study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
-    with pytest.warns(UserWarning, match="mixes models of fit with those of passes"):
+    with pytest.warns(
+        UserWarning, match="mixes models trained by fit with models trained by passes"
+    ):
         study.optimize(objective)
 
 

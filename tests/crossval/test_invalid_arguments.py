@@ -541,7 +541,7 @@ def test_choices_may_bring_partial_fit_to_a_step():
         (
             PegasosClassifier(),
             {"param_distributions": {"alpha": stats.norm()}},
-            "param_distributions: 'alpha' must have a distribution of optuna.distributions, unifo",
+            "param_distributions.'alpha'. must be a distribution of optuna.distributions, unifo",
         ),
         (
             lambda trial: None,
@@ -553,7 +553,11 @@ def test_choices_may_bring_partial_fit_to_a_step():
             {"param_distributions": ALPHA},
             "estimator must be an estimator instance or a callable",
         ),
-        (3, {}, "estimator must be an estimator instance or a callable trial -> estimator, got 3"),
+        (
+            3,
+            {},
+            "estimator must be an estimator instance or a callable, .trial. -> estimator, got 3",
+        ),
         (
             PegasosClassifier(),
             {"param_distributions": ALPHA, "report": "all"},

@@ -54,8 +54,8 @@ BREAKAGES = [
     # scikit-learn's searches by engines.
     Breakage(
         "accelerated: a model without a promise goes through an engine",
-        'if name not in PROMISED and (name != "fit" or not promised):',
-        'if name not in PROMISED | {"treecv"} and (name != "fit" or not promised):',
+        'if name not in EQUIVALENT_METHODS and (name != "fit" or not equivalent):',
+        'if name not in EQUIVALENT_METHODS | {"treecv"} and (name != "fit" or not equivalent):',
         "test_accelerate::test_models_without_a_promise_are_left_to_scikit_learn",
     ),
     Breakage(
@@ -72,8 +72,8 @@ BREAKAGES = [
     ),
     Breakage(
         "accelerated: folds of LogisticRegressionCV get the models of others",
-        "by_fold[_key_of_rows(repeat.cut.tested_from(fold, fold + 1))] = of_classes",
-        "by_fold[_key_of_rows(repeat.cut.test_rows((fold + 1) % 3))] = of_classes",
+        "by_fold[_key_of_rows(repeat.cut.tested_from(fold, fold + 1))] = coefficients",
+        "by_fold[_key_of_rows(repeat.cut.test_rows((fold + 1) % 3))] = coefficients",
         "test_accelerate::test_logistic_paths_are_those_of_a_solver_that_converges",
     ),
     Breakage(
@@ -251,8 +251,8 @@ BREAKAGES = [
     ),
     Breakage(
         "nested: the two scores of a pair are exchanged",
-        "of_pairs[others, tested] = of_repeat",
-        "of_pairs[tested, others] = of_repeat",
+        "table[left_out, tested] = repeat_scores",
+        "table[tested, left_out] = repeat_scores",
         "test_nested::test_it_is_the_nested_loop_of_scikit_learn",
     ),
     Breakage(
@@ -885,14 +885,14 @@ BREAKAGES = [
     # Studies.
     Breakage(
         "study: a failed point of a grid is tried without end",
-        "if times > 1}\n        running = open_points",
-        "if times > 99}\n        running = open_points",
+        "if n_failures > 1}\n        running = open_points",
+        "if n_failures > 99}\n        running = open_points",
         "test_grid_sampler",
     ),
     Breakage(
         "study: values that are equal in Python have one code",
-        "if times[code] > 1:\n            while text in taken:",
-        "if times[code] > 9:\n            while text in taken:",
+        "if counts[code] > 1:\n            while text in used:",
+        "if counts[code] > 9:\n            while text in used:",
         "test_grid_values",
     ),
     Breakage(
@@ -910,14 +910,15 @@ BREAKAGES = [
     # The winner.
     Breakage(
         "winner: a choice is scored on the rows on which it was made",
-        "        outside = lacking @ losses.parts.T / (lacking @ losses.shares)[:, None]\n",
-        "        outside = inside\n",
+        "        oob_means = out_of_bag @ losses.parts.T / (out_of_bag @ losses.shares)[:, "
+        "None]\n",
+        "        oob_means = draw_means\n",
         "test_honest_scores::test_the_correction_is_that_of_bbc_cv"
         " test_honest_scores::test_of_nothing_but_noise_little_is_left",
     ),
     Breakage(
         "winner: members are scored on the rows on which they were selected",
-        "append((parts - losses.parts[0]) @ lacks / (losses.shares @ lacks))\n",
+        "append((parts - losses.parts[0]) @ mask / (losses.shares @ mask))\n",
         "append((parts - losses.parts[0]) @ draw / (losses.shares @ draw))\n",
         "test_honest_scores::test_members_are_those_of_greedy_selection",
     ),

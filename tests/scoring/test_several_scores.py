@@ -250,7 +250,7 @@ def test_a_study_of_several_objectives(data, store_url):
     store = store_url
     objective = objective_of(data, optimize=["roc_auc", "error"], store=store)
     assert objective.directions == ["maximize", "minimize"]
-    with pytest.raises(AttributeError, match=r"has 2 values and no direction; use"):
+    with pytest.raises(AttributeError, match=r"has 2 values; use"):
         _ = objective.direction
     study = optuna.create_study(directions=objective.directions)
     study.optimize(objective, n_trials=5)
@@ -275,7 +275,7 @@ def test_a_study_of_several_objectives(data, store_url):
     folds = load_fold_scores(store, study=study)
     means = folds.groupby("run", observed=True)["score"].mean()
     np.testing.assert_allclose(means[frame["run"]], frame["mean"], rtol=1e-12)
-    with pytest.raises(ValueError, match="study must have one objective for a best trial"):
+    with pytest.raises(ValueError, match="study must have a single objective"):
         objective.best_estimator(study)
     fitted = objective.best_estimator(study.best_trials[0])
     assert fitted.alpha == study.best_trials[0].params["alpha"]
@@ -431,7 +431,7 @@ def test_wrong_arguments_are_named(data, options, says):
     [
         (["error", "roc_auc"], ["minimize"], r"directions must be \['minimize', 'maximize'\]"),
         (["error", "roc_auc"], ["minimize", "minimize"], r"directions must be \['minimize'"),
-        ("error", ["minimize", "maximize"], "must have one objective, as this objective has"),
+        ("error", ["minimize", "maximize"], "must have a single direction"),
         ("roc_auc", ["minimize"], "direction must be 'maximize'"),
         (["error"], ["maximize"], "direction must be 'minimize'"),
     ],

@@ -298,7 +298,7 @@ def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
         "return_train_score is True",
         calls[1].reason,
         "return_estimator is True",
-        "fit gets sample_weight",
+        "fit has the argument sample_weight",
         "X is small, so scikit-learn's paths are as fast",
     ]
     with pytest.raises(ValueError, match="error"):
@@ -346,7 +346,7 @@ def test_solvers_that_are_stopped_early_are_left_to_scikit_learn(calls):
         with warnings.catch_warnings(action="ignore"):
             model_selection.GridSearchCV(model, grid).fit(rows, y)
         assert calls[-1].method == ""
-        assert "may end fits before they have converged" in calls[-1].reason
+        assert "may stop fits before they have converged" in calls[-1].reason
     with pytest.warns(UserWarning, match="best_estimator_ has not converged, but the models"):
         model_selection.GridSearchCV(LogisticRegression(), {"C": [1e4]}).fit(X, Y)
     assert calls[-1].method == "newton"

@@ -105,7 +105,7 @@ def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, resul
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     n_bytes = run_for(objective.evaluator.cross_validation, PegasosClassifier()).n_bytes_missing
     assert 8 * len(Y) < n_bytes < 16 * len(Y)
-    monkeypatch.setattr(optuna_treecv.study.batches, "_MOST_BYTES", 5 * n_bytes)
+    monkeypatch.setattr(optuna_treecv.study.batches, "_MAX_PRECOMPUTED_BYTES", 5 * n_bytes)
     study = study_of(objective, sampler=objective.grid_sampler())
     most = []
 
@@ -334,7 +334,7 @@ def test_who_waits_goes_on_when_the_walk_ends_or_fails(slow, error):
 
 
 def test_those_taken_along_go_on_when_their_walker_fails(slow, monkeypatch):
-    monkeypatch.setattr(optuna_treecv.study.batches, "_SECONDS", 120.0)
+    monkeypatch.setattr(optuna_treecv.study.batches, "_WAIT_SECONDS", 120.0)
     slow.error = RuntimeError()
     slow._n_expected = 3
     ended = []
@@ -381,11 +381,8 @@ def test_lists_are_suggested_as_what_they_look_like(values, expected):
     [
         ({"param_grid": {}}, "param_grid must name at least one parameter, got {}"),
         ({"param_grid": [{"alpha": [1]}, 3]}, "param_grid must be a dict such as"),
-        (
-            {"param_grid": {"alpha": 0.1}},
-            "param_grid: 'alpha' must have a list of values, got 0.1",
-        ),
-        ({"param_grid": {"alpha": []}}, "param_grid: 'alpha' must have at least one value"),
+        ({"param_grid": {"alpha": 0.1}}, "param_grid.'alpha'. must be a list of values, got 0.1"),
+        ({"param_grid": {"alpha": []}}, "param_grid.'alpha'. must have at least one value"),
         ({"param_grid": {"alpah": [1]}}, "param_grid: PegasosClassifier has no parameter 'alpah'"),
         ({}, "param_distributions must name at least one parameter to search"),
         (

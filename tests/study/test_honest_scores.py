@@ -126,7 +126,7 @@ def test_nothing_is_held_where_that_is_not_asked_for():
 
 
 def test_outputs_go_first_and_those_of_the_worst_trial_before_others():
-    known = KnownScores(most_bytes=3000)
+    known = KnownScores(max_bytes=3000)
 
     class Trial:
         datetime_start = None
@@ -366,7 +366,7 @@ def test_correlated_blocks_are_noted():
     grid, options = {"n_neighbors": [1, 3, 9]}, {"cv": TimeSeriesSplit(5)}
     options["scoring"] = "absolute_error"
     objective, study = searched(KNeighborsRegressor(), grid, (rows, target), **options)
-    with pytest.warns(UserWarning, match="honest: neighbouring blocks of rows are correlated"):
+    with pytest.warns(UserWarning, match="honest: neighboring blocks of rows are correlated"):
         honest = objective.honest(study)
     assert honest.note.endswith("so the interval may be too narrow.")
 
@@ -406,15 +406,15 @@ def test_honest_is_right_by_simulation(kind, splits, monkeypatch):
 def test_what_cannot_be_known_is_said():
     few = X[:40], LABELS[:40]
     objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [1, 3]}, few)
-    with pytest.warns(UserWarning, match="honest: a bootstrap of 40 rows is unreliable"):
+    with pytest.warns(UserWarning, match="honest: a bootstrap of only 40 rows is unreliable"):
         assert "and the interval" in objective.honest(study).note
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3)
-    with pytest.warns(UserWarning, match="honest: a bootstrap of 3 folds is unreliable"):
+    with pytest.warns(UserWarning, match="honest: a bootstrap of only 3 folds is unreliable"):
         objective.honest(study)
     objective, study = searched(
         KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3, n_repeats=2
     )
-    with pytest.raises(ValueError, match="^honest needs .* 'roc_auc' has neither"):
+    with pytest.raises(ValueError, match="^honest needs .* scoring='roc_auc' provides neither"):
         objective.honest(study)
     with pytest.raises(ValueError, match="^rule must be one of 'best', 'one_se'"):
         objective.honest(study, rule=min)
@@ -530,7 +530,7 @@ def test_bad_input_of_ensembles():
     with pytest.raises(ValueError, match="^kind must be one of 'refit', 'kfold_average'"):
         objective.ensemble(study, kind="all")
     objective, study = searched(SGDClassifier(), {"alpha": [0.1, 1.0]})
-    with pytest.raises(ValueError, match="^ensemble needs trials whose out-of-fold outputs"):
+    with pytest.raises(ValueError, match="^ensemble needs trials whose out-of-fold output"):
         objective.ensemble(study)
     objective, study = searched(
         LogisticRegression(l1_ratio=1, solver="liblinear"), {"C": [0.1, 1.0]}, keep_outputs="all"
@@ -576,14 +576,14 @@ def test_advice_takes_noise_and_differences_apart(spread, noise):
     assert advice.noise == pytest.approx(noise / np.sqrt(10), rel=0.1)
     assert advice.spread == pytest.approx(spread, rel=0.2)
     assert (advice.n_repeats > 1) == (noise == 2.0) and advice.n_repeats <= 10
-    assert ("5 folds would do" in str(advice)) == (noise == 0.1)
+    assert ("so use 5 folds" in str(advice)) == (noise == 0.1)
 
 
 def test_advice_where_nothing_differs():
     scores = np.random.default_rng(1).normal(size=(12, 10))
     scores -= scores.mean(axis=1, keepdims=True)  # all means are equal
     advice = advice_of(contest_of_scores(scores))
-    assert advice.spread == 0 and "No difference can be told from noise" in str(advice)
+    assert advice.spread == 0 and "cannot be distinguished from noise" in str(advice)
     with pytest.raises(ValueError, match="^study must have at least 8 complete trials"):
         advice_of(contest_of_scores(scores[:7]))
 
@@ -598,18 +598,20 @@ def test_few_trials_are_read_where_each_has_many_scores(monkeypatch):
         return contest.folds_of(trials)
 
     watched = contest._replace(folds_of=folds_of)
-    monkeypatch.setattr("optuna_treecv.study.advice._MOST_SCORES", 120)
-    monkeypatch.setattr("optuna_treecv.study.honest._MOST_SCORES", 120)
+    monkeypatch.setattr("optuna_treecv.study.advice._MAX_SCORES", 120)
+    monkeypatch.setattr("optuna_treecv.study.honest._MAX_SCORES", 120)
     assert advice_of(watched).n_trials == 12 and corrected_by_folds(watched, 1) is not None
     assert max(read) == 12
-    monkeypatch.setattr("optuna_treecv.study.honest._MOST_SCORES", 19)
+    monkeypatch.setattr("optuna_treecv.study.honest._MAX_SCORES", 19)
     read.clear()
     assert corrected_by_folds(watched, 1) is None and not read
 
 
 def test_an_objective_gives_advice():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
-    assert str(objective.advise(study)).startswith("The means of 39 trials differ by 0.0")
+    assert str(objective.advise(study)).startswith(
+        "The standard deviation of the true means of 39 trials differ by 0.0"
+    )
 
 
 # Kept results.
@@ -637,7 +639,7 @@ def test_searches_correct_their_scores():
     assert losses.honest_score_ < losses.best_score_ < 0
     assert not hasattr(clone(search), "honest_score_")
     search.set_params(refit=lambda results: 0).fit(X, LABELS)
-    with pytest.raises(AttributeError, match="^honest_score_ is available after a fit"):
+    with pytest.raises(AttributeError, match="^honest_score_ is available only after fit"):
         search.honest_score_  # noqa: B018
     search = TreeCVSearchCV(SVC(), param_grid={"C": [0.1, 1.0]}, cv=0.3, scoring="roc_auc")
     with pytest.raises(AttributeError, match="^honest_score_ is not available: honest needs"):

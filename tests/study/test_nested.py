@@ -525,13 +525,10 @@ def test_a_callable_and_a_store(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"cv": 0.3}, "^cv must make 3 to 100 folds, .*, but it makes 1\\.$"),
-        ({"cv": 2}, "^cv must make 3 to 100 folds, .*, but it makes 2\\.$"),
-        ({"cv": "loo"}, "^cv must make 3 to 100 folds, .*, but it makes 200\\.$"),
-        (
-            {"cv": ShuffleSplit(3, random_state=0)},
-            "^cv must make .*, but folds have rows in common\\.$",
-        ),
+        ({"cv": 0.3}, "^cv must make 3 to 100 folds, .*, but the number of folds is 1\\.$"),
+        ({"cv": 2}, "^cv must make 3 to 100 folds, .*, but the number of folds is 2\\.$"),
+        ({"cv": "loo"}, "^cv must make 3 to 100 folds, .*, but the number of folds is 200\\.$"),
+        ({"cv": ShuffleSplit(3, random_state=0)}, "^cv must make .*, but test sets overlap\\.$"),
         (
             {"cv": TimeSeriesSplit(4)},
             "^cv must make .*, but in a time series, .* would depend on later folds\\.$",
@@ -540,7 +537,7 @@ def test_a_callable_and_a_store(tmp_path: Any) -> None:
             {"cv": [(np.arange(0, 50), np.arange(50, 99)), (np.arange(99, 150), np.arange(50))]},
             "^cv must make .*, but the iterable neither trains on nor tests row",
         ),
-        ({"cv": K, "scoring": pooled("r2")}, "^scoring must be a score of each fold .* pooled"),
+        ({"cv": K, "scoring": pooled("r2")}, "^scoring must be computed for each fold .* pooled"),
     ],
 )
 def test_refusals_of_folds(settings: Any, why: str) -> None:
@@ -556,7 +553,7 @@ def test_refusals_of_studies_and_arguments() -> None:
         objective.nested(study.best_trial)
     with pytest.raises(ValueError, match="^study must have a complete trial"):
         objective.nested(optuna.create_study())
-    with pytest.raises(ValueError, match="^study must have one objective"):
+    with pytest.raises(ValueError, match="^study must have a single objective"):
         objective.nested(optuna.create_study(directions=["minimize", "minimize"]))
     with pytest.raises(ValueError, match="^resample must be one of"):
         objective.nested(study, resample="yes")

@@ -107,7 +107,7 @@ def test_lists_and_distributions_of_scipy(binary):
         expected = tree_cross_validate(clone(model).set_params(**trial.params), X, y, cv=3)
         assert trial.value == expected.mean
     for wrong in (stats.norm(0, 1), stats.loguniform(1e-3, 1, loc=1), "abc", [], 3.0):
-        with pytest.raises(ValueError, match="^param_distributions: 'alpha' must have"):
+        with pytest.raises(ValueError, match="^param_distributions.'alpha'. must be"):
             treecv_objective(model, X, y, param_distributions={"alpha": wrong})
 
 
@@ -350,7 +350,7 @@ def test_the_other_direction_is_refused_and_the_study_lives_on(binary):
         study = optuna.create_study(**options)
         with pytest.raises(
             ValueError,
-            match="must be 'minimize', because scoring is to be minimized|must have one objective",
+            match="must be 'minimize', because the score is to be|must have a single direction",
         ):
             study.optimize(objective, n_trials=1)
         assert study.trials[0].state == TrialState.FAIL

@@ -159,7 +159,7 @@ def test_wrong_values_are_refused_in_planned_trials():
     )
     study = optuna.create_study()
     study.optimize(objective, n_trials=2)
-    planned = objective.evaluator._planned[0]
+    planned = objective.evaluator._last_plan[0]
     with pytest.raises(ValueError, match="'alpha' parameter of PegasosClassifier"):
         planned.like(PegasosClassifier(alpha=float("inf") * 0))
 

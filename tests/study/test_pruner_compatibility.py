@@ -146,12 +146,12 @@ def test_a_later_trial_without_a_first_pass_goes_on_without_reports(report, prun
     for kind in ("pegasos", "tree"):
         study.enqueue_trial({"kind": kind})
     objective = treecv_objective(swapped, X, y, cv=5, report=report)
-    with pytest.warns(UserWarning, match="and others like it are not pruned") as caught:
+    with pytest.warns(UserWarning, match="and similar trials are not pruned") as caught:
         study.optimize(objective, n_trials=12)
     said = [str(one.message) for one in caught if "are not pruned" in str(one.message)]
     made = "progressive" if report == "auto" else report
     assert len(said) == 1 and said[0].startswith(
-        f"trial 1 and others like it are not pruned: report={made!r} needs the tree,"
+        f"trial 1 and similar trials are not pruned: report={made!r} needs the tree,"
     )
     assert study.best_trial.params["kind"] == "tree"
     # Trials that report are compared with the best of their own kind, also in a new process.
@@ -247,7 +247,7 @@ def test_a_pruner_that_takes_longer_than_the_evaluations_is_named(monkeypatch):
     with pytest.warns(UserWarning, match="WilcoxonPruner has taken") as caught:
         study.optimize(objective, n_trials=2)
     (sentence,) = [str(one.message) for one in caught]
-    assert "WilcoxonPruner has taken 8.0 s so far, and the evaluations 0." in sentence
+    assert "WilcoxonPruner has taken 8.0 s so far, but the evaluations only 0." in sentence
     assert "n_startup_steps=14" in sentence
 
 

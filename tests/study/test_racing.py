@@ -464,7 +464,7 @@ def test_another_objective_is_never_pruned_and_warned_of_once():
 def test_without_reports_there_is_one_warning():
     X, y = data_of(100, 5)
     objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    with pytest.warns(UserWarning, match="RacingPruner needs report='progressive'") as caught:
+    with pytest.warns(UserWarning, match="RacingPruner has no effect with report=None") as caught:
         study_of(objective, 3)
     assert len([one for one in caught if "RacingPruner" in str(one.message)]) == 1
 

@@ -115,7 +115,7 @@ def test_a_parameter_that_is_set_stays_as_it_is():
     assert set(search.best_params_) == {"min_samples_leaf"}
     with pytest.raises(ValueError, match=r"searches alpha of Ridge, .* default .* got alpha=5\.0"):
         treecv_objective(Ridge(5.0), X, y, param_distributions="auto")
-    with pytest.raises(ValueError, match="must have the default value to be searched"):
+    with pytest.raises(ValueError, match="that have their default values"):
         recommended_space(Ridge(np.ones(3)))
 
 
@@ -137,8 +137,8 @@ def test_other_estimators_are_refused(estimator, name):
     X, y = rows()
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     said = (
-        f"param_distributions='auto' has no space for {type(last).__name__}; use a dict such as "
-        f"{{'{name}': "
+        f"param_distributions='auto' has no recommended search space for {type(last).__name__}; "
+        f"use a dict such as {{'{name}': "
     )
     with pytest.raises(ValueError, match=said):
         treecv_objective(estimator, X, y > 0, param_distributions="auto")

@@ -218,11 +218,23 @@ def test_numbers_far_from_zero_are_not_rounded():
 @pytest.mark.parametrize(
     ("estimator", "grid", "y", "scoring", "message"),
     [
-        (Ridge(), {"alpha": [1.0]}, np.column_stack([NUMBERS, CODES]), None, "a .* of one target"),
+        (
+            Ridge(),
+            {"alpha": [1.0]},
+            np.column_stack([NUMBERS, CODES]),
+            None,
+            "a .* with a single target",
+        ),
         (MiniBatchKMeans(2, random_state=0), {"n_clusters": [2]}, None, None, "a classifier or a"),
-        (LogisticRegression(), {"C": [1.0]}, CODES, "hinge", "a .* score of its predict_proba"),
-        (DecisionTreeClassifier(), DEPTHS, CODES, size_of, "a .* score of its predict_proba"),
-        (SVC(), {"C": [1.0]}, CODES, None, "trials whose out-of-fold outputs by predict_proba"),
+        (
+            LogisticRegression(),
+            {"C": [1.0]},
+            CODES,
+            "hinge",
+            "a .* score that is .* predict_proba",
+        ),
+        (DecisionTreeClassifier(), DEPTHS, CODES, size_of, "a .* score that is .* predict_proba"),
+        (SVC(), {"C": [1.0]}, CODES, None, "trials whose out-of-fold output of predict_proba"),
     ],
 )
 def test_ensembles_say_what_they_need(estimator, grid, y, scoring, message):
@@ -251,7 +263,7 @@ def test_rows_without_weight_are_not_drawn():
     objective, study = searched(
         DecisionTreeClassifier(random_state=0), DEPTHS, score_weight=weights, cv=2
     )
-    with pytest.warns(UserWarning, match="a bootstrap of 6 rows is unreliable"):
+    with pytest.warns(UserWarning, match="a bootstrap of only 6 rows is unreliable"):
         assert np.isfinite(objective.honest(study).mean)
 
 
@@ -265,7 +277,7 @@ def test_choices_warn_of_no_bootstrap(recwarn):
 def test_losses_take_bounded_memory(monkeypatch):
     objective, study = searched(KNeighborsClassifier(), {"n_neighbors": list(range(1, 30))})
     everything = objective.honest(study)
-    monkeypatch.setattr(honest_module, "_MOST_BYTES", 8 * 60 * 5)
+    monkeypatch.setattr(honest_module, "_MAX_LOSS_BYTES", 8 * 60 * 5)
     bounded = objective.honest(study)
     assert bounded.n_contenders == 5 and bounded.trial.number == everything.trial.number
     assert len(bounded.left_out) == everything.n_contenders - 5
@@ -283,7 +295,7 @@ def test_the_second_of_several_scores_must_be_one_of_rows():
     )
     study.optimize(objective)
     assert objective.honest(study, score="error").by == "rows"
-    with pytest.raises(ValueError, match="because fold scores are stored only for the first of"):
+    with pytest.raises(ValueError, match="because fold scores are kept only for the first of"):
         objective.honest(study, score="roc_auc")
 
 

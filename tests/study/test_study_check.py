@@ -65,7 +65,7 @@ def test_another_evaluation_in_a_study_is_noticed_once(other):
         "the study 'mixed' has values from other data, weights, folds or scoring "
         "(treecv_evaluation "
     )
-    assert "use one study per evaluation" in sentence
+    assert "use a new study instead" in sentence
 
 
 @pytest.mark.parametrize(("first", "second"), [("treecv", "fit"), ("fit", "auto")])
@@ -73,9 +73,13 @@ def test_fits_in_a_study_of_one_pass_are_noticed(first, second):
     study = optuna.create_study(study_name="mixed")
     assert told(study, objective_of(method=first)) == []
     (sentence,) = told(study, objective_of(method=second))
-    kinds = {"fit": "fits", "treecv": "one pass", "auto": "one pass"}
-    assert f"'mixed' has values of {kinds[first]}" in sentence
-    assert f"objective are of {kinds[second]}" in sentence
+    kinds = {
+        "fit": "models trained by fit",
+        "treecv": "models trained in",
+        "auto": "models trained in",
+    }
+    assert f"'mixed' has scores of {kinds[first]}" in sentence
+    assert f"objective returns scores of {kinds[second]}" in sentence
     assert told(study, objective_of(method=second), n_trials=1) == [sentence]
 
 
@@ -158,8 +162,8 @@ def test_what_has_no_name_is_not_taken_for_the_same(nameless, why):
     assert told(study, objective) == []
     assert told(study, pickle.loads(pickle.dumps(objective))) == []
     (sentence,) = told(study, objective_of(**options, **nameless))
-    assert f"with those of this one, because {why}" in sentence
-    assert "use one study per objective" in sentence
+    assert f"with the values of this objective, because {why}" in sentence
+    assert "use a new study instead" in sentence
 
 
 @pytest.mark.parametrize(

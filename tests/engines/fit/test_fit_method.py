@@ -625,7 +625,7 @@ def test_a_search_that_mixes_fits_with_one_pass_says_so():
     )
     study = optuna.create_study()
     with pytest.warns(
-        UserWarning, match="mixes models of fit with those of passes of partial_fit"
+        UserWarning, match="mixes models trained by fit with models trained by passes"
     ) as said:
         study.optimize(objective, n_trials=4)
     assert len([one for one in said if "mixes" in str(one.message)]) == 1
