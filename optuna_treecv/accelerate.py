@@ -38,8 +38,9 @@ _IN_MODEL_SELECTION = (
     "cross_val_score",
     "cross_validate",
 )
-# The module of each name. RidgeCV and RidgeClassifierCV with ``cv`` use the last one.
-_PLACES: list[tuple[Any, str]] = [
+# The modules and names that are replaced. RidgeCV and RidgeClassifierCV use the last one if ``cv``
+# is given.
+_REPLACED: list[tuple[Any, str]] = [
     *((model_selection, name) for name in _IN_MODEL_SELECTION),
     (linear_model, "ElasticNetCV"),
     (linear_model, "LassoCV"),
@@ -51,13 +52,13 @@ _PLACES: list[tuple[Any, str]] = [
 def install(*, check: bool = False) -> None:
     """Replace scikit-learn's searches and cross-validations by those of this package.
 
-    Names that were imported before remain those of scikit-learn.
+    Names that were imported from scikit-learn before this call are not replaced.
 
     Parameters
     ----------
     check : bool, default=False
-        Whether scikit-learn also runs each call, so that ``report`` gives the largest difference
-        of a score and both durations.
+        Whether scikit-learn also runs each call. ``report`` then shows the largest difference
+        between scores, and both durations.
 
     Examples
     --------
@@ -76,31 +77,31 @@ def install(*, check: bool = False) -> None:
     """
     RECORD.is_checked = check
     RECORD.calls.clear()
-    for module, name in _PLACES:
+    for module, name in _REPLACED:
         setattr(module, name, getattr(stand_ins, name))
 
 
 def uninstall() -> None:
     """Restore scikit-learn's searches and cross-validations."""
-    for module, name in _PLACES:
+    for module, name in _REPLACED:
         ours: Any = getattr(stand_ins, name)
         setattr(module, name, getattr(ours, "stands_for", None) or ours.__wrapped__)
 
 
 def report() -> str:
-    """Return a report of the calls since ``install``, and why some were not replaced.
+    """Return a report of the calls since ``install``, with the reasons for each fallback.
 
     Only the last 10,000 calls are recorded.
 
     Returns
     -------
     str
-        A line for each kind of call.
+        The report, with one line for each kind of call.
     """
-    by_engine = [call for call in RECORD.calls if call.method]
-    as_before = [call for call in RECORD.calls if not call.method]
-    lines = ["By optuna_treecv:", *_lines(by_engine)] if by_engine else []
-    lines += ["By scikit-learn, as before:", *_lines(as_before)] if as_before else []
+    accelerated = [call for call in RECORD.calls if call.method]
+    not_accelerated = [call for call in RECORD.calls if not call.method]
+    lines = ["By optuna_treecv:", *_lines(accelerated)] if accelerated else []
+    lines += ["By scikit-learn, as before:", *_lines(not_accelerated)] if not_accelerated else []
     return "\n".join(lines or ["No search and no cross-validation was called."])
 
 
@@ -109,17 +110,19 @@ def _lines(calls: Iterable[Call]) -> Iterable[str]:
         return call.name, call.estimator, call.method, call.reason
 
     for (name, estimator, method, reason), group in groupby(sorted(calls, key=kind), kind):
-        alike = list(group)
-        times = f", {len(alike)} times" if len(alike) > 1 else ""
-        took = f"{sum(call.seconds for call in alike):.3g} s"
-        before = [call.seconds_before for call in alike if call.seconds_before is not None]
-        if before:
-            took += f" (scikit-learn: {sum(before):.3g} s"
-            apart = max(call.difference for call in alike if call.difference is not None)
-            took += f"; largest difference of a score: {apart:.1e})"
-        how = f"method={method!r}" if method else f"because {reason}"
-        remarks = "".join(f"; {call.remark}" for call in alike if call.remark)
-        yield f"  {name} of {estimator}{times}: {took}, {how}{remarks}"
+        same_calls = list(group)
+        times = f", {len(same_calls)} times" if len(same_calls) > 1 else ""
+        duration = f"{sum(call.seconds for call in same_calls):.3g} s"
+        seconds_before = [
+            call.seconds_before for call in same_calls if call.seconds_before is not None
+        ]
+        if seconds_before:
+            duration += f" (scikit-learn: {sum(seconds_before):.3g} s"
+            difference = max(call.difference for call in same_calls if call.difference is not None)
+            duration += f"; largest difference of a score: {difference:.1e})"
+        explanation = f"method={method!r}" if method else f"because {reason}"
+        remarks = "".join(f"; {call.remark}" for call in same_calls if call.remark)
+        yield f"  {name} of {estimator}{times}: {duration}, {explanation}{remarks}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -130,7 +133,9 @@ def main(arguments: list[str] | None = None) -> None:
         "place of scikit-learn's, if they give the scores of converged fits.",
     )
     parser.add_argument(
-        "--check", action="store_true", help="also run each call with scikit-learn, and compare"
+        "--check",
+        action="store_true",
+        help="also run each call with scikit-learn, and compare the scores",
     )
     parser.add_argument("script", help="a Python file")
     parser.add_argument("arguments", nargs=REMAINDER, help="its arguments")

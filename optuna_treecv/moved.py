@@ -1,4 +1,4 @@
-"""Aliases of the former modules that pickles of earlier versions refer to."""
+"""Aliases for former modules, to which pickles of earlier versions refer."""
 
 from importlib import import_module
 import sys

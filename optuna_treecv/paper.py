@@ -1,4 +1,4 @@
-"""Learners for experiments, from the TreeCV paper and papers on single-pass learning."""
+"""Learners of the TreeCV paper and of papers on single-pass learning, for experiments."""
 
 from optuna_treecv.engines.treecv.learners.gaussian import StreamingGaussianDensity
 from optuna_treecv.engines.treecv.learners.kmeans import StreamingKMeans

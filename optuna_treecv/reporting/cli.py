@@ -1,4 +1,4 @@
-"""The command ``optuna-treecv``: explains a study, and shows or cleans up a store."""
+"""The command ``optuna-treecv``, which explains a study, and shows or cleans up a store."""
 
 import argparse
 from collections.abc import Iterable
@@ -47,7 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, such as head, closed the pipe. Python would flush again at exit, and fail.
+        # The reader of the pipe, such as ``head``, has closed it. Without this redirection, Python
+        # would fail when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, ImportError, *FAILURES) as error:
@@ -66,18 +67,22 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="{explain,report,store}")
     explain = commands.add_parser(
         "explain",
-        help="print the results of a study, their uncertainty, their cost and what to try next",
+        help="print the results of a study, their uncertainty and cost, and what to try next",
     )
-    report = commands.add_parser("report", help="write the same and all figures to an HTML page")
+    report = commands.add_parser(
+        "report", help="write the output of explain and all figures to an HTML page"
+    )
     report.add_argument(
         "--html",
         required=True,
         metavar="FILE",
-        help="the page, such as report.html; plotly.min.js is written to the same folder",
+        help="the page to write, such as report.html; plotly.min.js is written to the same folder",
     )
     for command in (explain, report):
         command.set_defaults(run=_explain, html=None)
-        command.add_argument("storage", help="the study's Optuna storage: a URL, or a SQLite file")
+        command.add_argument(
+            "storage", help="the Optuna storage of the study: a URL or a SQLite file"
+        )
         command.add_argument(
             "--study-name", metavar="NAME", help="required if the storage has several studies"
         )
@@ -85,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
             "--store",
             required=True,
             metavar="URL",
-            help="the store of the study's fold scores: a URL, or a SQLite file",
+            help="the store with the fold scores of the study: a URL or a SQLite file",
         )
     store = commands.add_parser("store", help="show the contents of a store, or delete from it")
     store.set_defaults(run=_store)
@@ -96,21 +101,21 @@ def _parser() -> argparse.ArgumentParser:
         "action",
         nargs="?",
         choices=["prune"],
-        help="delete shared models until the rest fits into --max-bytes (256 MiB by default), and "
-        "return the freed space to the file system",
+        help="delete shared models until the others fit into --max-bytes (256 MiB by default), "
+        "and return the freed space to the file system",
     )
     store.add_argument(
         "--max-bytes",
         type=_bytes,
         metavar="SIZE",
-        help="prune shared models to this size, such as 100MB",
+        help="delete shared models until their total size is at most this, such as 100MB",
     )
-    store.add_argument("--forget-study", metavar="NAME", help="delete a study's evaluations")
+    store.add_argument("--forget-study", metavar="NAME", help="delete the evaluations of a study")
     store.add_argument(
         "--storage",
         metavar="URL",
-        help="delete evaluations to which no trial in this Optuna storage refers any more; the "
-        "storage should contain all studies that use the store",
+        help="delete evaluations to which no trial in this Optuna storage refers; the storage "
+        "should contain all studies that use the store",
     )
     return parser
 
@@ -124,31 +129,37 @@ def _bytes(text: str) -> int:
 
 
 def _explain(options: argparse.Namespace) -> None:
-    with _opened(options.storage) as storage:
+    with _open_storage(options.storage) as storage:
         study = _study_of(storage, options.study_name)
     with closing(Database(_url(options.store), create=False)) as store:
-        of = Evaluations(study, store)
+        evaluations = Evaluations(study, store)
         if options.html is None:
-            text = as_text(note_of(of))
+            text = as_text(note_of(evaluations))
         else:
-            text = f"written: {', '.join(map(str, _write_html(of, Path(options.html))))}"
+            text = f"written: {', '.join(map(str, _write_html(evaluations, Path(options.html))))}"
     print(text)
 
 
-def _write_html(of: Evaluations, page: Path) -> list[Path]:
+def _write_html(evaluations: Evaluations, page: Path) -> list[Path]:
     """Write the note and figures of a study to an HTML page, and return the paths of its files.
 
     The figures need ``plotly.min.js``, which is written to the same folder if it is missing.
     """
-    from plotly.offline import get_plotlyjs  # after figures, whose ImportError names the extra
+    from plotly.offline import (
+        get_plotlyjs,
+    )  # must come after the import of figures, whose ImportError tells which extra to install
 
-    from optuna_treecv.reporting.figures import figures_of  # needs plotly, and takes a second
+    from optuna_treecv.reporting.figures import (
+        figures_of,
+    )  # imported here, because it needs plotly and takes a second
 
     figures = [
         figure.to_html(full_html=False, include_plotlyjs="directory" if number == 0 else False)
-        for number, figure in enumerate(figures_of(of).values())
+        for number, figure in enumerate(figures_of(evaluations).values())
     ]
-    page.write_text(as_html(note_of(of), of.study.study_name, figures), encoding="utf-8")
+    page.write_text(
+        as_html(note_of(evaluations), evaluations.study.study_name, figures), encoding="utf-8"
+    )
     library, content = page.with_name("plotly.min.js"), get_plotlyjs().encode()
     if not library.exists() or library.read_bytes() != content:
         library.write_bytes(content)
@@ -156,26 +167,26 @@ def _write_html(of: Evaluations, page: Path) -> list[Path]:
 
 
 def _study_of(storage: RDBStorage, name: str | None) -> optuna.Study:
-    """Return the study of this name in an Optuna storage, or its only one."""
+    """Return the study with a given name in an Optuna storage, or its only study."""
     names = optuna.get_all_study_names(storage)
     if name is None and len(names) == 1:
         (name,) = names
     if name not in names:
-        which = ", ".join(map(repr, names)) or "there is none, because the storage is empty"
-        raise ValueError(f"--study-name must be the name of a study ({which}), got {name!r}")
+        names_text = ", ".join(map(repr, names)) or "there is none, because the storage is empty"
+        raise ValueError(f"--study-name must be the name of a study ({names_text}), got {name!r}")
     return optuna.load_study(study_name=name, storage=storage)
 
 
 def _url(text: str) -> str:
-    """Return the URL of a database; a text without a scheme is the path of a SQLite file."""
+    """Return the URL of a database; a string without a scheme is the path of a SQLite file."""
     return text if "://" in text else f"sqlite:///{text}"
 
 
 def _store(options: argparse.Namespace) -> None:
     with closing(Database(_url(options.url), create=False)) as database:
         n_deleted = 0
-        prunes = options.action == "prune" or options.max_bytes is not None
-        if prunes:
+        is_pruning = options.action == "prune" or options.max_bytes is not None
+        if is_pruning:
             max_bytes = DEFAULT_MAX_BYTES if options.max_bytes is None else options.max_bytes
             with database.writing(alone=True) as connection:
                 n_models = evict(connection, max_bytes)
@@ -185,36 +196,36 @@ def _store(options: argparse.Namespace) -> None:
             print(f"deleted: {n_forgotten} evaluations of study {options.forget_study!r}")
             n_deleted += n_forgotten
         if options.storage is not None:
-            n_forgotten = _forget_unnamed(database, options.storage)
+            n_forgotten = _forget_unreferenced(database, options.storage)
             print(f"deleted: {n_forgotten} evaluations to which no trial refers")
             n_deleted += n_forgotten
-        if n_deleted or prunes:
+        if n_deleted or is_pruning:
             database.vacuum()
         _show(database)
 
 
-def _forget_unnamed(database: Database, storage: str) -> int:
-    started = datetime.now(UTC)  # a later evaluation may belong to a trial not read below
+def _forget_unreferenced(database: Database, storage: str) -> int:
+    started = datetime.now(UTC)  # later evaluations may belong to trials that are not read below
     rows = database.read(lambda connection: read_evaluations(connection, database))
     recorded = {row["run"]: row["study_name"] for row in rows}
-    runs: set[str] = set()  # to which trials of the storage refer
-    with _opened(storage) as opened:
+    runs: set[str] = set()  # the runs to which trials in the storage refer
+    with _open_storage(storage) as opened:
         for name in optuna.get_all_study_names(opened):
             runs.update(runs_of(optuna.load_study(study_name=name, storage=opened)))
     if recorded and not runs & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
         raise ValueError(
-            "storage must contain the studies that use the store, got one whose trials refer to "
-            f"none of its {len(recorded)} evaluations; use --forget-study to delete those of one "
-            "study instead."
+            "storage must contain the studies that use the store, got a storage whose trials "
+            f"refer to none of its {len(recorded)} evaluations; use --forget-study to delete the "
+            "evaluations of one study instead."
         )
     without_study = {run for run, study_name in recorded.items() if study_name is None}
     return forget(database, keep_runs=runs | without_study, before=started)
 
 
 @contextmanager
-def _opened(storage: str) -> Iterator[RDBStorage]:
-    """Yield an Optuna storage; raise errors as a ValueError of one sentence."""
+def _open_storage(storage: str) -> Iterator[RDBStorage]:
+    """Yield an Optuna storage; convert errors to a ValueError with one sentence."""
     try:
         if is_missing(_url(storage)):
             raise FileNotFoundError("there is no such file")
@@ -237,6 +248,6 @@ def _show(database: Database) -> None:
         _print_table(("study", "complete", "pruned"), counts)
 
 
-def _print_table(head: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
-    cells = [head, *(tuple(map(str, row)) for row in rows)]
+def _print_table(header: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
+    cells = [header, *(tuple(map(str, row)) for row in rows)]
     print("", *align(cells, str.rjust), sep="\n")

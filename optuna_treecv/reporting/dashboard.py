@@ -1,4 +1,4 @@
-"""The note and the figures of a study for optuna-dashboard."""
+"""Publishes the note and the figures of a study in optuna-dashboard."""
 
 from typing import Any
 import warnings
@@ -23,20 +23,21 @@ except ImportError as error:
         "optuna_treecv.dashboard needs optuna-dashboard: pip install 'optuna-treecv[dashboard]'."
     ) from error
 
-# Link definitions, which the dashboard does not display. The text outside them is the user's.
+# Marks around the published part of the note. They are link definitions, which the dashboard does
+# not display.
 BEGIN, END = '[treecv]: # "begin"', '[treecv]: # "end"'
 
 
 def publish(study: optuna.Study, store: Any) -> None:
-    """Write a study's note and figures for optuna-dashboard.
+    """Publish the note and the figures of a study in optuna-dashboard.
 
-    The note lists the best trials, what was evaluated, the score of a constant prediction, and the
-    cost. Publishing again replaces the note and the figures, but not your own text above or below
-    the published part of the note.
+    The note describes the best trials, the data and settings, the score of a constant prediction,
+    and the cost. Publishing again replaces the note and the figures, but keeps your own text above
+    or below the published part of the note.
 
-    Publish again after renaming a study in the dashboard, which deletes its figures. Also publish
-    again if two workers published at the same time, because figures are stored in pieces, which
-    may then be mixed.
+    Publish again after a study has been renamed in the dashboard, because renaming deletes its
+    figures. Also publish again if two workers have published at the same time, because figures are
+    stored in pieces, which may have been mixed.
 
     Parameters
     ----------
@@ -45,10 +46,8 @@ def publish(study: optuna.Study, store: Any) -> None:
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the study's objective.
 
-    See Also
-    --------
-    DashboardCallback : Publishes after every N trials.
-    optuna_treecv.report : The figures, for notebooks.
+    See Also -------- DashboardCallback : Publishes a study after every N trials.
+    optuna_treecv.report : The same figures for notebooks.
 
     Examples
     --------
@@ -67,35 +66,37 @@ def publish(study: optuna.Study, store: Any) -> None:
     >>> f"Best: trial {study.best_trial.number}" in get_note(study)
     True
     """
-    of = Evaluations(study, store)
-    before, _, published = get_note(study).partition(BEGIN)  # the user's text around it stays
-    _, _, after = published.partition(f"\n{END}")  # no name in our part has line breaks
-    parts = before.strip(), f"{BEGIN}\n\n{_running(study)}{note_of(of)}\n\n{END}", after.strip()
-    save_note(study, "\n\n".join(filter(None, parts)))
-    for name, figure in figures_of(of).items():
+    evaluations = Evaluations(study, store)
+    before, _, rest = get_note(study).partition(BEGIN)  # the user's text around it stays
+    _, _, after = rest.partition(f"\n{END}")  # names in the published part have no line breaks
+    sections = (
+        before.strip(),
+        f"{BEGIN}\n\n{_describe_running_trials(study)}{note_of(evaluations)}\n\n{END}",
+        after.strip(),
+    )
+    save_note(study, "\n\n".join(filter(None, sections)))
+    for name, figure in figures_of(evaluations).items():
         save_plotly_graph_object(study, figure, graph_object_id=f"treecv-{name}")
 
 
 class DashboardCallback:
-    """Publish a study every N trials, as a callback of ``study.optimize``.
+    """Callback of ``study.optimize`` that publishes the study after every N trials.
 
-    An error during publishing is a warning, and the study continues.
+    If publishing fails, a warning is emitted, and the study continues.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the study's objective.
     every : int, default=20
-        Publish after each trial whose number, counted from 1, is a multiple of ``every``.
+        The number of trials between two publications.
 
     Raises
     ------
     ValueError
         If ``every`` is not an integer of at least 1.
 
-    See Also
-    --------
-    publish : Publishes once, for example at the end.
+    See Also -------- publish : Publishes a study once, for example at the end.
 
     Examples
     --------
@@ -116,7 +117,7 @@ class DashboardCallback:
         self._every = number_of_trials("every", every)
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Publish after every N-th trial.
+        """Publish the study if the trial is an N-th one.
 
         Parameters
         ----------
@@ -131,13 +132,14 @@ class DashboardCallback:
             publish(study, self._store)
         except Exception as error:
             warnings.warn(
-                f"the study was not published after trial {trial.number}, but continues: {error}",
+                f"the study could not be published after trial {trial.number}, but continues: "
+                f"{error}",
                 stacklevel=2,
             )
 
 
-def _running(study: optuna.Study) -> str:
-    """Return the progress of running trials that record it: those with rows on disk."""
+def _describe_running_trials(study: optuna.Study) -> str:
+    """Return the progress of running trials that record it, which have rows on disk."""
     running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
     lines = [
         f"Trial {trial.number}: {plain(trial.user_attrs[PROGRESS_ATTRIBUTE])}.\n\n"

@@ -1,4 +1,4 @@
-"""The finished trials of a study as data frames, for the figures and the note."""
+"""The finished trials of a study as data frames, for figures and notes."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -31,43 +31,44 @@ from optuna_treecv.study.records import facts_of_study
 from optuna_treecv.study.records import facts_of_trial
 from optuna_treecv.study.records import runs_of_trial
 
-#: A pandas.DataFrame; pandas is optional, and only ``history`` imports it.
+#: A pandas.DataFrame. Only ``history`` imports pandas, because it is optional.
 Frame = Any
 
-# The fold scores of two evaluations can be paired if these columns are equal. The fingerprint
-# covers the rows and their order before the split into folds.
-_EQUAL_IF_PAIRED = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
+# The fold scores of two evaluations can be paired if they have the same values in these columns.
+# The fingerprint identifies the rows and their order before the split into folds.
+_PAIRING_COLUMNS = ("fingerprint", "cv", "n_folds", "n_repeats", "random_state", "scoring")
 
-# Methods to which Nadeau and Bengio's interval does not apply, because their training sets differ
-# in size.
-_OTHER_METHODS = ("chain", "holdout", "progressive")
+# The interval of Nadeau and Bengio does not apply to these methods, because the sizes of their
+# training sets differ.
+_METHODS_WITHOUT_INTERVAL = ("chain", "holdout", "progressive")
 
 
 class Evaluations:
-    """The complete and pruned trials of a study, and their evaluations in the same order.
+    """The complete and pruned trials of a study, with one evaluation per trial.
 
-    With several scores, these are the evaluations by the first optimised one.
+    If there are several scores, the evaluation by the first optimized score is used.
 
     Parameters
     ----------
     study : optuna.Study
     store : Any
-        None: use the attributes of the trials instead.
+        The store of the study; None to use the attributes of the trials instead.
 
     Attributes
     ----------
     trials : dict of int to FrozenTrial
-        By number.
+        The trials by number.
     facts : dict
-        The study's record, which the objective has written; may be empty.
+        The study attribute in which the objective describes how trials are evaluated; may be
+        empty.
     sign : int
-        The factor that makes smaller values of the first optimised score better.
+        1 if smaller values of the first optimized score are better, else -1.
     frame : DataFrame
-        One row per evaluation.
+        One row per evaluation, sorted by trial number.
     metric : str
         The name of the score.
     has_value : Series of bool
-        Which evaluations are complete with a finite mean.
+        Whether each evaluation is complete and has a finite mean.
     """
 
     def __init__(self, study: optuna.Study, store: Any) -> None:
@@ -98,7 +99,7 @@ class Evaluations:
         self.has_value = (frame["state"] == "complete") & np.isfinite(frame["mean"])
 
     def _from_attributes(self) -> Frame:
-        """Return one row per trial of a ``treecv_objective``, from the trials' attributes."""
+        """Return one row per trial that a ``treecv_objective`` has evaluated, from attributes."""
         pandas, facts = import_pandas("a figure without a store"), self.facts
         rows = []
         for number, trial in self.trials.items():
@@ -115,23 +116,23 @@ class Evaluations:
 
     @property
     def how_sure(self) -> str:
-        """How the standard errors are estimated, in words."""
+        """A description of how the standard errors are estimated."""
         frame = self.frame
         if frame["std"].notna().any() or frame["standard_error"].isna().all():
             return "std / √folds"
         are_pooled = frame["scoring"].str.startswith("pooled_").all()
-        return "jackknife over rows" if are_pooled else "over rows"  # of a single fold
+        return "jackknife over rows" if are_pooled else "over rows"  # a single fold
 
     # The best trials.
 
     def best(self, n_best: int | None = None) -> Frame:
-        """Return the best complete evaluations with a finite mean, best first; None: all."""
+        """Return the ``n_best`` (or all) complete evaluations with a finite mean, best first."""
         frame = self.frame[self.has_value]
         order = np.argsort(self.sign * frame["mean"].to_numpy(), kind="stable")
         return frame.iloc[order[:n_best]]
 
     def fold_scores(self, best: Frame) -> dict[int, np.ndarray]:
-        """Return the fold scores of some evaluations by trial, if the store has them."""
+        """Return the fold scores of evaluations by trial number, if they are in the store."""
         if not len(best):
             return {}
         frame = load_fold_scores(self.store, study=self.study, runs=list(best["run"]))
@@ -139,26 +140,27 @@ class Evaluations:
         return {n: scores[n].to_numpy(float) for n in best["trial_number"] if n in scores}
 
     def contest(self) -> Contest | None:
-        """Return the trials to choose from with their fold scores; None if there are none.
+        """Return the trials from which a rule chooses; None if there are none.
 
-        The store has no numbers of test rows. For folds, all rows outside the training set are
-        test rows; for other splits this would overestimate their number.
+        The store does not contain the numbers of test rows. For a partition into folds, all rows
+        outside the training set are test rows. For other splits, this would overestimate the
+        number.
         """
         best = self.best()
         best = best[[is_feasible(self.trials[number]) for number in best["trial_number"]]]
         if best.empty or len(self.study.directions) > 1:
             return None
         first = best.iloc[0]
-        best = best[np.all([best[name] == first[name] for name in _EQUAL_IF_PAIRED], axis=0)]
+        best = best[np.all([best[name] == first[name] for name in _PAIRING_COLUMNS], axis=0)]
         n_folds, n_rows = int(first["n_folds"]), int(first["n_rows"])
         n_models = n_folds * int(first["n_repeats"])
         n_trained = int(first["n_updates_standard"]) / n_models
-        if n_folds > 1 and n_trained >= n_rows:  # several epochs, whose number is not stored
+        if n_folds > 1 and n_trained >= n_rows:  # several epochs; their number is not stored
             n_trained /= round(n_trained / (n_rows - n_rows / n_folds))
-        are_folds = n_folds * (n_rows - n_trained) <= n_rows + n_folds
+        is_partition = n_folds * (n_rows - n_trained) <= n_rows + n_folds
         is_forward = str(first["cv"]).startswith("TimeSeriesSplit")
-        is_other = is_forward or first["method"] in _OTHER_METHODS
-        has_interval = are_folds and not is_other and 0 < n_trained < n_rows
+        has_no_method = is_forward or first["method"] in _METHODS_WITHOUT_INTERVAL
+        has_interval = is_partition and not has_no_method and 0 < n_trained < n_rows
 
         def folds_of(trials: Sequence[FrozenTrial]) -> dict[int, np.ndarray]:
             numbers = [trial.number for trial in trials]
@@ -175,22 +177,22 @@ class Evaluations:
             n_trained=round(n_trained),
             test_share=n_rows / n_trained - 1 if has_interval else None,
             score_range=range_by_name(str(first["scoring"])),
-            overlap=None if are_folds or not 0 < n_trained else n_rows / n_trained - 1,
+            overlap=None if is_partition or not 0 < n_trained else n_rows / n_trained - 1,
         )
 
 
 class Compared(NamedTuple):
-    """The best trial and its competitors, as figures and notes show them.
+    """The comparison of the best trial with other trials, for figures and notes.
 
     Attributes
     ----------
     choice : Choice
-        The best trial.
+        The choice of the best trial.
     next_best : list of Candidate
-        The next best trials, each with its difference from the best one.
+        The next best trials, with their paired differences from the best one.
     simplest : FrozenTrial or None
         The simplest trial within one standard error of the best; None if it is unknown which
-        values are simpler.
+        values make a model simpler.
     """
 
     choice: Choice
@@ -201,15 +203,16 @@ class Compared(NamedTuple):
 def compare_trials(
     contest: Contest, simpler: Mapping[str, str] | None, n_best: int
 ) -> Compared | None:
-    """Compare the best trials of a study; return None without comparable folds.
+    """Compare the best trials of a study; return None if there are no comparable fold scores.
 
     Parameters
     ----------
     contest : Contest
     simpler : dict or None
-        As for ``select``; None: ``simplest`` is known for parameters such as ``alpha``.
+        See ``select``. If None, ``simplest`` is set only for parameters with a usual direction,
+        such as ``alpha``.
     n_best : int
-        The number of trials, the best one included.
+        The number of trials, including the best one.
     """
     best = contest.trials[0]
     if contest.n_folds < 2 or best.number not in contest.folds_of([best]):
@@ -226,14 +229,14 @@ def compare_trials(
 def paired_differences(
     best: Frame, scores: Mapping[int, np.ndarray]
 ) -> dict[int, PairedDifference]:
-    """Return the paired differences of trials with the same folds to the first trial.
+    """Return the paired differences from the first trial, for trials with the same folds.
 
     Parameters
     ----------
     best : DataFrame
-        Evaluations, best first.
+        The evaluations, best first.
     scores : dict of int to ndarray
-        Fold scores by trial number.
+        The fold scores by trial number.
     """
     rows = {row["trial_number"]: row for row in best.to_dict("records")}
     first, *others = scores
@@ -241,7 +244,7 @@ def paired_differences(
     return {
         number: difference_by_folds(scores[number], scores[first], n_folds, 0.95)
         for number in others
-        if all(rows[number][name] == rows[first][name] for name in _EQUAL_IF_PAIRED)
+        if all(rows[number][name] == rows[first][name] for name in _PAIRING_COLUMNS)
         and len(scores[number]) == len(scores[first])
     }
 
@@ -250,7 +253,7 @@ def paired_differences(
 
 
 def number_of_trials(argument: str, value: Any) -> int:
-    """Return an argument that is a number of trials as an int, or raise a ValueError."""
+    """Check an argument that is a number of trials, and return it as an int."""
     is_integer = isinstance(value, int | np.integer)
     if not is_integer or isinstance(value, bool | np.timedelta64) or value < 1:
         raise ValueError(f"{argument} must be a number of trials, 1 or more, got {value!r}.")
@@ -274,6 +277,6 @@ def interval_in_words(interval: Interval) -> str:
     return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
 
 
-def _digits(spread: float) -> int:
-    """Return the number of decimals that show two significant digits of a spread."""
-    return max(0, 1 - math.floor(math.log10(spread)))
+def _digits(value: float) -> int:
+    """Return the number of decimals that show two significant digits of a value."""
+    return max(0, 1 - math.floor(math.log10(value)))

@@ -1,4 +1,4 @@
-"""Figures of a study and its store, for notebooks and the dashboard."""
+"""Figures of a study, for notebooks and the dashboard."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -33,44 +33,44 @@ except ImportError as error:
         "optuna_treecv.report needs plotly: pip install 'optuna-treecv[dashboard]'."
     ) from error
 
-# Colours that colour-blind readers can distinguish (Okabe & Ito).
+# Colors that color-blind readers can distinguish (Okabe & Ito).
 BLUE, GREEN, ORANGE, GREY = "#0072B2", "#009E73", "#D55E00", "#8C8C8C"
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 
-#: Maximum number of panels of ``plot_parameters``: a dashboard card has room for 2 x 3.
+#: The maximum number of panels in ``plot_parameters``: a dashboard card has room for 2 x 3.
 MAX_PANELS = 6
-#: With more folds than this, the distribution of fold scores is drawn as a curve.
+#: If there are more folds, the distribution of fold scores is drawn as a curve.
 MAX_POINTS = 1000
-#: Values that exceed the median by more than this factor are drawn at the edge.
+#: Values that are worse than this factor times the median are drawn at the edge of the figure.
 FAR = 1e4
-# The error bars of differences.
+# The style of error bars of differences.
 _WIDE_BARS = {"thickness": 1.5, "width": 4}
-# The groups of trials whose values have error bars.
+# The groups of trials that are drawn with error bars.
 _WITH_BARS = ("complete", "pruned")
-# The share of trials that the colour scale of a plane covers: the worst ones share one colour,
-# because a few bad values would take up most of the scale.
-_SHARE = 0.75
+# The color scale of ``_plane`` covers this share of the trials. The worst trials share one color,
+# because otherwise a few bad values would take up most of the scale.
+_COLOR_SCALE_SHARE = 0.75
 
 
 def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
-    """Plot the values of trials against each hyper-parameter.
+    """Plot the values of trials against each hyperparameter.
 
     Parameters
     ----------
     study : optuna.Study
         A study of a ``treecv_objective``.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
-        The store of the study's objective; None: use the attributes of the trials.
+        The store of the study's objective; None to use the attributes of the trials.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        For two numerical hyper-parameters, a plane with the value as colour; the worst quarter of
-        the trials has one colour. Otherwise one panel per hyper-parameter (the first six by name).
-        An axis is logarithmic if the distribution is. Error bars are standard errors of the fold
-        mean, std / sqrt(n_folds), as if folds were independent. Pruned trials are drawn at the
-        mean of the folds that they reached. Infinite and extremely bad values are drawn at the
-        edge.
+        For two numerical hyperparameters, a scatter plot in which colors show the values; the
+        worst quarter of the trials has a single color. Otherwise, one panel for each of the first
+        six hyperparameters by name. An axis is logarithmic if the distribution is. Error bars show
+        the standard error of the mean, std / sqrt(n_folds), which assumes independent folds.
+        Pruned trials are drawn at the mean of the folds that they reached. Infinite and extremely
+        bad values are drawn at the edge.
 
     Examples
     --------
@@ -80,26 +80,27 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     'The study has no finished trial yet.'
     """
     title = "Value against each hyper-parameter"
-    of = Evaluations(study, store)
-    trials, frame = of.trials, of.frame
+    evaluations = Evaluations(study, store)
+    trials, frame = evaluations.trials, evaluations.frame
     names = sorted({name for number in frame["trial_number"] for name in trials[number].params})
     if not names:
-        return _message(title, of, "The study has no hyper-parameters.")
+        return _message(title, evaluations, "The study has no hyper-parameters.")
     means = frame["mean"]
     is_finite = np.isfinite(means)
-    usual = abs(means[is_finite].median())
-    # Infinite and extremely bad values, which would squeeze the others together.
-    away = ~is_finite | ((of.sign * means > FAR * usual) & (usual > 0))
+    typical = abs(means[is_finite].median())
+    # Infinite and extremely bad values are drawn at the edge, because otherwise all other values
+    # would be squeezed together.
+    is_far = ~is_finite | ((evaluations.sign * means > FAR * typical) & (typical > 0))
     are_numbers = all(
         isinstance(trial.distributions.get(name), IntDistribution | FloatDistribution)
         for trial in trials.values()
         for name in names
     )
     if len(names) == 2 and are_numbers:
-        figure = _plane(of, names, away)
+        figure = _plane(evaluations, names, is_far)
         title = "Value against both hyper-parameters"
         subtitle = "the worst quarter of the complete trials has one colour"
-        return _finish(figure, title, subtitle, of)
+        return _finish(figure, title, subtitle, evaluations)
     if len(names) > MAX_PANELS:
         title += f" (the first {MAX_PANELS} of {len(names)})"
         names = names[:MAX_PANELS]
@@ -108,33 +109,35 @@ def plot_parameters(study: optuna.Study, store: Any = None) -> go.Figure:
     figure = make_subplots(
         n_rows, n_columns, shared_yaxes="all", horizontal_spacing=0.04, vertical_spacing=0.24
     )
-    edge, y_axis = _edge_and_axis(frame["mean"][~away].to_numpy(), of.sign)
+    edge, y_axis = _edge_and_axis(frame["mean"][~is_far].to_numpy(), evaluations.sign)
     labels = set()
     for i, name in enumerate(names):
-        place = {"row": i // n_columns + 1, "col": i % n_columns + 1}
-        axis, shown = _parameter_axis(name, trials, n_ticks=6 // n_columns)
-        figure.update_xaxes(axis, **place)
-        for label, marker, group in _groups(of, away):
+        cell = {"row": i // n_columns + 1, "col": i % n_columns + 1}
+        axis, to_label = _parameter_axis(name, trials, n_ticks=6 // n_columns)
+        figure.update_xaxes(axis, **cell)
+        for label, marker, group in _groups(evaluations, is_far):
             group = group[[name in trials[number].params for number in group["trial_number"]]]
             if group.empty:
                 continue
             bars = {"array": group["standard_error"].to_numpy(), "thickness": 1, "width": 2}
             figure.add_scatter(
-                x=[shown(trials[number].params[name]) for number in group["trial_number"]],
-                y=group["mean"].where(~away, edge).to_numpy(),
-                **_hover(group, f"{name} = %{{x}}", of.metric, f" ({of.how_sure})"),
+                x=[to_label(trials[number].params[name]) for number in group["trial_number"]],
+                y=group["mean"].where(~is_far, edge).to_numpy(),
+                **_hover(
+                    group, f"{name} = %{{x}}", evaluations.metric, f" ({evaluations.how_sure})"
+                ),
                 error_y=bars if label in _WITH_BARS else None,
                 mode="markers",
                 marker=marker,
                 name=label,
                 legendgroup=label,
                 showlegend=label not in labels,
-                **place,
+                **cell,
             )
             labels.add(label)
     figure.update_yaxes(y_axis)
-    figure.update_yaxes(title_text=of.metric, col=1)
-    return _finish(figure, title, f"bars: ± standard error, {of.how_sure}", of)
+    figure.update_yaxes(title_text=evaluations.metric, col=1)
+    return _finish(figure, title, f"bars: ± standard error, {evaluations.how_sure}", evaluations)
 
 
 def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Figure:
@@ -147,16 +150,16 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the study's objective.
     n_best : int, default=5
-        The number of trials; only complete trials with a finite value are drawn.
+        The number of trials to draw. Only complete trials with a finite value are drawn.
 
     Returns
     -------
     plotly.graph_objects.Figure
         Usually box plots. If 50 or more folds have at most 10 distinct scores, such as the errors
-        0 and 1 of leave-one-out, the mean difference to the best trial over the folds, with its
-        standard error. Trials on the same folds make errors on the same rows, so this standard
-        error is much smaller than those of their means. Otherwise, for more than 1000 folds, the
-        cumulative distribution of fold scores.
+        0 and 1 of leave-one-out, the figure shows the mean difference from the best trial and its
+        standard error. Trials often err on the same rows, so this standard error is much smaller
+        than the standard errors of the means. Otherwise, if there are more than 1000 folds, the
+        figure shows the cumulative distribution of the fold scores.
 
     Raises
     ------
@@ -181,67 +184,67 @@ def plot_fold_scores(study: optuna.Study, store: Any, n_best: int = 5) -> go.Fig
     n_best = number_of_trials("n_best", n_best)
     if store is None:
         raise ValueError(
-            "store must be the store of the objective, which has the fold scores, got None."
+            "store must be the store of the objective, which contains the fold scores, got None."
         )
     title = "Fold scores of the best trials"
-    of = Evaluations(study, store)
-    best = of.best(n_best)
+    evaluations = Evaluations(study, store)
+    best = evaluations.best(n_best)
     if best.empty:
-        return _message(title, of, "No finished trial has a finite value.")
-    scores = of.fold_scores(best)
+        return _message(title, evaluations, "No finished trial has a finite value.")
+    scores = evaluations.fold_scores(best)
     if not scores:
-        return _message(title, of, "The fold scores are not in the store.")
-    values = np.unique(np.concatenate(list(scores.values())))
+        return _message(title, evaluations, "The fold scores are not in the store.")
+    at_values = np.unique(np.concatenate(list(scores.values())))
     n_folds = max(map(len, scores.values()))
     names = {
         row.trial_number: f"{row.trial_number}: {plus_minus(row.mean, row.standard_error)}"
         for row in best.itertuples()
     }
-    # The number, the mean and the standard error on separate lines, for a narrow card.
+    # The number, the mean and the standard error are on separate lines, because cards are narrow.
     lines = {n: name.replace(": ", "<br>").replace(" ± ", "<br>± ") for n, name in names.items()}
     subtitle = "trial: mean ± standard error, std / √folds"
-    if len(values) <= 10 and n_folds >= 50:
+    if len(at_values) <= 10 and n_folds >= 50:
         title = "Differences to the best trial, fold by fold"
         differences = paired_differences(best, scores)
         if not differences:
-            return _message(title, of, "No second trial has the same folds.")
-        figure = _draw_differences(differences, lines, next(iter(scores)), of.metric)
+            return _message(title, evaluations, "No second trial has the same folds.")
+        figure = _draw_differences(differences, lines, next(iter(scores)), evaluations.metric)
         subtitle = "± standard error of the difference, std of the differences / √folds"
         if n_other := len(best) - 1 - len(differences):
             subtitle += f"; {n_other} of the best {len(best)} trials have other rows or folds"
     elif n_folds > MAX_POINTS:
-        figure = _draw_quantiles(scores, names, values, of.metric)
+        figure = _draw_quantiles(scores, names, at_values, evaluations.metric)
     else:
-        figure = _draw_boxes(scores, lines, of.metric)
+        figure = _draw_boxes(scores, lines, evaluations.metric)
         subtitle += "; dotted: the mean"
-    return _finish(figure, title, subtitle, of)
+    return _finish(figure, title, subtitle, evaluations)
 
 
 def plot_choice(
     study: optuna.Study, store: Any, simpler: Mapping[str, str] | None = None, n_best: int = 10
 ) -> go.Figure:
-    """Plot the differences of the next best trials from the best one, and which one to choose.
+    """Plot the differences between the best trial and the next best ones, and the simplest choice.
 
     Parameters
     ----------
     study : optuna.Study
-        A study of a ``treecv_objective``, with one objective.
+        A single-objective study of a ``treecv_objective``.
     store : str, sqlalchemy.URL, sqlalchemy.Engine, callable or TreeCVObjective
-        The store, or the study's objective, which has the fold scores of the trials that it has
-        evaluated itself.
+        The store, or the study's objective, which keeps the fold scores of the trials that it has
+        evaluated.
     simpler : dict of str to {"larger", "smaller"}, default=None
-        Which values of a parameter make a simpler model, for the choice by one standard error, see
-        ``optuna_treecv.select``. None is enough for a single searched parameter with a known
-        direction, such as ``alpha``; otherwise no such choice is shown.
+        Which values of a parameter make a model simpler, see ``optuna_treecv.select``. If None,
+        the simplest trial within one standard error is shown only if the single searched parameter
+        has a usual direction, such as ``alpha``.
     n_best : int, default=10
-        The number of trials, the best one included.
+        The number of trials, including the best one.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        The differences of means, paired by folds, with their intervals at level 0.95; paired by
-        rows for an objective with ``row_losses=True``. Trials whose interval contains 0 cannot be
-        distinguished from the best one.
+        The differences between the mean scores, with intervals at level 0.95. Differences are
+        paired by folds, or by rows for an objective with ``row_losses=True``. Trials whose
+        interval contains 0 cannot be distinguished from the best trial.
 
     Raises
     ------
@@ -265,29 +268,29 @@ def plot_choice(
     n_best = number_of_trials("n_best", n_best)
     if store is None:
         raise ValueError(
-            "store must be the store that has the study's fold scores, or the study's objective, "
-            "got None."
+            "store must be the store with the study's fold scores, or the study's objective, got "
+            "None."
         )
     title = "Differences to the best trial"
-    evaluator = getattr(store, "evaluator", None)  # of a TreeCVObjective
-    of = Evaluations(study, store if evaluator is None else None)
+    evaluator = getattr(store, "evaluator", None)  # if the argument is a TreeCVObjective
+    evaluations = Evaluations(study, store if evaluator is None else None)
     if len(study.directions) > 1:
-        return _message(title, of, "The study has several objectives.")
-    if of.best(1).empty:
-        return _message(title, of, "No finished trial has a finite value.")
-    contest = of.contest() if evaluator is None else evaluator.contest(study)
+        return _message(title, evaluations, "The study has several objectives.")
+    if evaluations.best(1).empty:
+        return _message(title, evaluations, "No finished trial has a finite value.")
+    contest = evaluations.contest() if evaluator is None else evaluator.contest(study)
     compared = None if contest is None else compare_trials(contest, simpler, n_best)
     if contest is None or compared is None:
-        text = "The scores of two or more folds are needed, but are not available."
-        return _message(title, of, text)
+        text = "The scores of two or more folds are needed, but they are not available."
+        return _message(title, evaluations, text)
     if not compared.next_best:
-        return _message(title, of, "No second trial has the same folds.")
+        return _message(title, evaluations, "No second trial has the same folds.")
     figure = _draw_choice(compared, contest.metric)
     subtitle = _choice_in_words(compared, contest.metric)
-    if "baseline" in of.facts:
-        by = f"by always predicting {of.facts['baseline_of']}"
-        subtitle += f"<br>baseline: {of.facts['baseline']:.4g} {by}"
-    return _finish(figure, title, subtitle, of)
+    if "baseline" in evaluations.facts:
+        by = f"by always predicting {evaluations.facts['baseline_of']}"
+        subtitle += f"<br>baseline: {evaluations.facts['baseline']:.4g} {by}"
+    return _finish(figure, title, subtitle, evaluations)
 
 
 def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
@@ -298,12 +301,12 @@ def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
     study : optuna.Study
         A study of a ``treecv_objective`` with ``n_estimators="best"``.
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable, default=None
-        Ignored; every figure takes it, for the dashboard.
+        Ignored. The dashboard passes it to every figure.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        The mean with its standard error over folds, and the chosen number of trees.
+        The mean over the folds with its standard error, and the chosen number of trees.
 
     Examples
     --------
@@ -312,12 +315,14 @@ def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
     >>> plot_trees(optuna.create_study()).layout.annotations[0].text
     'The study has no finished trial yet.'
     """
-    title, of = "Score by the number of trees", Evaluations(study, store)
+    title, evaluations = "Score by the number of trees", Evaluations(study, store)
     complete = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     has_best = bool(complete) and len(study.directions) == 1
     facts = facts_of_trial(study.best_trial.user_attrs) if has_best else {}
     if "curve" not in facts:
-        return _message(title, of, 'The best trial has no curve; use n_estimators="best".')
+        return _message(
+            title, evaluations, 'The best trial has no curve; use n_estimators="best".'
+        )
     n_trees, mean, error = (np.array(part, dtype=float) for part in facts["curve"])
     figure = go.Figure()
     for bound, fill in ((mean - error, None), (mean + error, "tonexty")):
@@ -350,79 +355,85 @@ def plot_trees(study: optuna.Study, store: Any = None) -> go.Figure:
 
 
 def _groups(
-    of: Evaluations, away: Any, edge: str = ", at the edge"
+    evaluations: Evaluations, is_far: Any, edge: str = ", at the edge"
 ) -> Iterator[tuple[str, dict[str, Any], Frame]]:
     """Yield (label, marker, evaluations) for each group of trials with the same marker."""
-    frame, complete = of.frame, of.frame["state"] == "complete"
-    yield "pruned", {"color": GREY, "symbol": "circle-open"}, frame[~away & ~complete]
-    yield "complete", {"color": BLUE}, frame[~away & complete]
-    pointing = "triangle-up" if of.sign > 0 else "triangle-down"
-    off = {"color": ORANGE, "symbol": pointing, "size": 9}
-    yield f"infinite or far off{edge}", off, frame[away]
-    best = of.best(1)
+    frame, complete = evaluations.frame, evaluations.frame["state"] == "complete"
+    yield "pruned", {"color": GREY, "symbol": "circle-open"}, frame[~is_far & ~complete]
+    yield "complete", {"color": BLUE}, frame[~is_far & complete]
+    symbol = "triangle-up" if evaluations.sign > 0 else "triangle-down"
+    far_marker = {"color": ORANGE, "symbol": symbol, "size": 9}
+    yield f"infinite or far off{edge}", far_marker, frame[is_far]
+    best = evaluations.best(1)
     ring = {"color": ORANGE, "symbol": "circle-open", "size": 13, "line_width": 2}
     yield f"best: trial {best['trial_number'].sum()}", ring, best
 
 
-def _hover(group: Frame, at: str, metric: str, how_sure: str = "") -> dict[str, Any]:
+def _hover(group: Frame, at_values: str, metric: str, how_sure: str = "") -> dict[str, Any]:
     """Return the hover text of trials as arguments of Plotly."""
     return {
         "customdata": group[["trial_number", "mean", "standard_error", "folds_scored"]],
-        "hovertemplate": f"trial %{{customdata[0]}}: {at}<br>{metric} %{{customdata[1]:.4g}} ± "
-        f"%{{customdata[2]:.2g}}{how_sure}<br>%{{customdata[3]:,}} folds<extra></extra>",
+        "hovertemplate": f"trial %{{customdata[0]}}: {at_values}<br>{metric} "
+        f"%{{customdata[1]:.4g}} ± %{{customdata[2]:.2g}}{how_sure}<br>"
+        "%{customdata[3]:,} folds<extra></extra>",
     }
 
 
-def _plane(of: Evaluations, names: list[str], away: Any) -> go.Figure:
+def _plane(evaluations: Evaluations, names: list[str], is_far: Any) -> go.Figure:
     """Return a scatter plot of the trials in the plane of two parameters.
 
-    Complete trials are coloured by their value.
+    Complete trials are colored by their value.
     """
     figure = go.Figure()
     x, y = names
-    for label, marker, group in _groups(of, away, edge=""):
+    for label, marker, group in _groups(evaluations, is_far, edge=""):
         if group.empty:
             continue
-        points = [of.trials[number].params for number in group["trial_number"]]
+        points = [evaluations.trials[number].params for number in group["trial_number"]]
         if label == "complete":
-            losses = of.sign * group["mean"].to_numpy()
-            ends = sorted([of.sign * losses.min(), of.sign * np.quantile(losses, _SHARE)])
+            losses = evaluations.sign * group["mean"].to_numpy()
+            ends = sorted(
+                [
+                    evaluations.sign * losses.min(),
+                    evaluations.sign * np.quantile(losses, _COLOR_SCALE_SHARE),
+                ]
+            )
             marker = {
                 "size": 9,
                 "color": group["mean"].to_numpy(),
                 "cmin": ends[0],
                 "cmax": ends[1],
-                "colorscale": "Cividis",  # the best trials are brightest
-                "reversescale": of.sign > 0,
-                "colorbar": {"title_text": of.metric, "thickness": 12},
+                "colorscale": "Cividis",  # the best trials have the brightest colors
+                "reversescale": evaluations.sign > 0,
+                "colorbar": {"title_text": evaluations.metric, "thickness": 12},
             }
         figure.add_scatter(
             x=[params[x] for params in points],
             y=[params[y] for params in points],
-            **_hover(group, f"{x} = %{{x}}, {y} = %{{y}}", of.metric),
+            **_hover(group, f"{x} = %{{x}}, {y} = %{{y}}", evaluations.metric),
             mode="markers",
             marker=marker,
             name=label,
         )
-    x_axis, y_axis = (_parameter_axis(name, of.trials, n_ticks=6)[0] for name in names)
+    x_axis, y_axis = (_parameter_axis(name, evaluations.trials, n_ticks=6)[0] for name in names)
     return figure.update_xaxes(x_axis).update_yaxes(y_axis)
 
 
-def _edge_and_axis(values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]]:
-    """Return the position of values at the edge, and the axis of the other values."""
-    if not len(values):
+def _edge_and_axis(at_values: np.ndarray, sign: int) -> tuple[float, dict[str, Any]]:
+    """Return where to draw values at the edge, and the axis for the other values."""
+    if not len(at_values):
         return 0.0, {"showticklabels": False}
-    low, high = values.min(), values.max()
+    low, high = at_values.min(), at_values.max()
     if low > 0 and high > 100 * low:
-        return float(high * 2 if sign > 0 else low / 2), _log_axis(values)
-    room = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
-    return float(high + room if sign > 0 else low - room), {}
+        return float(high * 2 if sign > 0 else low / 2), _log_axis(at_values)
+    margin = 0.1 * (high - low) or 0.1 * abs(high) or 1.0
+    return float(high + margin if sign > 0 else low - margin), {}
 
 
-def _log_axis(values: Any, n_ticks: int = 6) -> dict[str, Any]:
-    """Return a logarithmic axis whose labels do not overlap."""
-    values = [value for value in values if value > 0]
-    decades = math.log10(max(values) / min(values)) if values else 0
+def _log_axis(at_values: Any, n_ticks: int = 6) -> dict[str, Any]:
+    """Return the options of a logarithmic axis whose labels do not overlap."""
+    at_values = [value for value in at_values if value > 0]
+    decades = math.log10(max(at_values) / min(at_values)) if at_values else 0
     ticks = {"dtick": math.ceil(decades / n_ticks)} if decades > n_ticks / 2 else {}
     return {"type": "log", "exponentformat": "power", "tickangle": 0, **ticks}
 
@@ -430,21 +441,21 @@ def _log_axis(values: Any, n_ticks: int = 6) -> dict[str, Any]:
 def _parameter_axis(
     name: str, trials: Mapping[int, FrozenTrial], n_ticks: int
 ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
-    """Return the axis of a hyper-parameter, and the function from its values to labels."""
+    """Return the axis of a hyperparameter, and a function that converts values to labels."""
     trials_with_it = [trial for trial in trials.values() if name in trial.params]
     distribution = trials_with_it[-1].distributions[name]
     if isinstance(distribution, CategoricalDistribution):
         choices: Any = distribution.choices
-        shown = _short if len({_short(choice) for choice in choices}) == len(choices) else str
+        to_label = _short if len({_short(choice) for choice in choices}) == len(choices) else str
         in_order = sorted(choices) if all(map(is_number, choices)) else choices
-        order = [shown(choice) for choice in in_order]
+        order = [to_label(choice) for choice in in_order]
         axis: dict[str, Any] = {
             "type": "category",
             "categoryorder": "array",
             "categoryarray": order,
             "range": [-0.5, len(order) - 0.5],
         }
-        return axis | {"title_text": name}, shown
+        return axis | {"title_text": name}, to_label
     if getattr(distribution, "log", False):
         axis = _log_axis([trial.params[name] for trial in trials_with_it], n_ticks)
     else:
@@ -505,27 +516,27 @@ def _draw_differences(
         marker={"color": BLUE, "size": 8},
         showlegend=False,
     )
-    # The text next to the last point needs room.
-    shown = [-0.4, len(differences) + 0.7]
-    figure.update_xaxes(type="category", title_text="trial", range=shown, tickangle=0)
+    # Leave room for the text next to the last point.
+    to_label = [-0.4, len(differences) + 0.7]
+    figure.update_xaxes(type="category", title_text="trial", range=to_label, tickangle=0)
     return figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
 
 
 def _choice_in_words(compared: Compared, metric: str) -> str:
-    """Return the best trial with its interval, and the simplest one, in words."""
+    """Return a sentence on the best trial, its interval, and the simplest trial."""
     choice = compared.choice
     words = f"best: trial {choice.best.number}, {metric} {choice.best.values[0]:.4g}"
     if choice.interval is not None:
         words += f" ({interval_in_words(choice.interval)})"
-    n_alike = len(choice.not_distinguishable)
-    words += f"; {n_alike} of {choice.n_trials - 1} others not distinguishable"
+    n_indistinguishable = len(choice.not_distinguishable)
+    words += f"; {n_indistinguishable} of {choice.n_trials - 1} others not distinguishable"
     if compared.simplest is not None and compared.simplest is not choice.best:
         words += f"; the simplest within one standard error: trial {compared.simplest.number}"
     return words
 
 
 def _draw_choice(compared: Compared, metric: str) -> go.Figure:
-    """Draw the differences to the best trial with intervals, the best trial at the top."""
+    """Draw the differences from the best trial with their intervals; the best trial is on top."""
     choice, figure = compared.choice, go.Figure()
     best = f"trial {choice.best.number}"
     figure.add_vline(x=0, line={"color": GREY, "dash": "dot", "width": 1})
@@ -539,11 +550,15 @@ def _draw_choice(compared: Compared, metric: str) -> go.Figure:
         hoverinfo="text",
     )
     means = {choice.best.number: 0.0}
-    for name, colour, are_alike in (("not distinguishable", BLUE, True), ("worse", GREY, False)):
+    for name, colour, is_indistinguishable in (
+        ("not distinguishable", BLUE, True),
+        ("worse", GREY, False),
+    ):
         members = [
             (c.trial, c.difference)
             for c in compared.next_best
-            if c.difference and (c.trial.number in choice.not_distinguishable) == are_alike
+            if c.difference
+            and (c.trial.number in choice.not_distinguishable) == is_indistinguishable
         ]
         if not members:
             continue
@@ -576,7 +591,7 @@ def _draw_choice(compared: Compared, metric: str) -> go.Figure:
 
 
 def _draw_quantiles(
-    scores: dict[int, np.ndarray], names: dict[int, str], values: np.ndarray, metric: str
+    scores: dict[int, np.ndarray], names: dict[int, str], at_values: np.ndarray, metric: str
 ) -> go.Figure:
     figure = go.Figure()
     shares = np.linspace(0, 1, 401)
@@ -589,17 +604,19 @@ def _draw_quantiles(
             line={"color": COLOURS[i % len(COLOURS)], "width": 1.5},
             hovertemplate="%{y:.1f} % up to %{x:.4g}<extra>%{fullData.name}</extra>",
         )
-    if values[0] > 0 and values[-1] > 100 * np.median(values):
-        figure.update_xaxes(_log_axis(values[[len(values) // 100, -1]]))
+    if at_values[0] > 0 and at_values[-1] > 100 * np.median(at_values):
+        figure.update_xaxes(_log_axis(at_values[[len(at_values) // 100, -1]]))
     figure.update_xaxes(title_text=f"{metric} of a fold")
     return figure.update_yaxes(title_text="folds with at most this score, %")
 
 
-def _finish(figure: go.Figure, title: str, subtitle: str, of: Evaluations) -> go.Figure:
-    """Set title, legend and margins; the title includes the number of missing trials."""
-    n_missing = len(of.trials) - len(of.frame)
-    where = "have no attributes" if of.store is None else "are not in the store"
-    missing = f"{n_missing} of {len(of.trials)} finished trials {where}" if n_missing else ""
+def _finish(figure: go.Figure, title: str, subtitle: str, evaluations: Evaluations) -> go.Figure:
+    """Set the title with the number of missing trials, the legend and the margins."""
+    n_missing = len(evaluations.trials) - len(evaluations.frame)
+    where = "have no attributes" if evaluations.store is None else "are not in the store"
+    missing = (
+        f"{n_missing} of {len(evaluations.trials)} finished trials {where}" if n_missing else ""
+    )
     return finish(figure, title, *filter(None, (subtitle, missing)))
 
 
@@ -607,7 +624,7 @@ def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
     """Set the title with small lines below it, the legend and the margins."""
     text = "<br>".join([title, *(f'<span style="font-size:12px">{line}</span>' for line in lines)])
     figure.update_layout(
-        template="none",  # the default template makes up most of the bytes of a small figure
+        template="none",  # the default template would be most of the bytes of a small figure
         title={"text": text, "x": 0.02, "y": 0.93, "yanchor": "top", "font_size": 16},
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
         margin={"l": 65, "r": 20, "t": 115, "b": 65},
@@ -617,18 +634,22 @@ def finish(figure: go.Figure, title: str, *lines: str) -> go.Figure:
     return figure
 
 
-def _message(title: str, of: Evaluations, text: str = "") -> go.Figure:
-    """Return an empty figure with the reason why it is empty."""
-    if not of.trials:
+def _message(title: str, evaluations: Evaluations, text: str = "") -> go.Figure:
+    """Return a figure that shows only the reason why it is empty."""
+    if not evaluations.trials:
         text = "The study has no finished trial yet."
-    elif of.frame.empty:
-        where = "was evaluated by a treecv_objective" if of.store is None else "is in the store"
-        text = f"None of the {len(of.trials)} finished trials {where}."
+    elif evaluations.frame.empty:
+        where = (
+            "was evaluated by a treecv_objective"
+            if evaluations.store is None
+            else "is in the store"
+        )
+        text = f"None of the {len(evaluations.trials)} finished trials {where}."
     figure = go.Figure()
     figure.add_annotation(text=text, showarrow=False, font_size=15, xref="paper", yref="paper")
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    return _finish(figure, title, "", of)
+    return _finish(figure, title, "", evaluations)
 
 
 FIGURES: dict[str, Callable[..., go.Figure]] = {
@@ -639,8 +660,10 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 }
 
 
-def figures_of(of: Evaluations) -> dict[str, go.Figure]:
-    """Return the figures of a study by name; without a learning curve there is no "trees"."""
-    has_curve = any("curve" in facts_of_trial(trial.user_attrs) for trial in of.trials.values())
+def figures_of(evaluations: Evaluations) -> dict[str, go.Figure]:
+    """Return the figures of a study by name; "trees" only if there is a learning curve."""
+    has_curve = any(
+        "curve" in facts_of_trial(trial.user_attrs) for trial in evaluations.trials.values()
+    )
     names = [name for name in FIGURES if name != "trees" or has_curve]
-    return {name: FIGURES[name](of.study, of.store) for name in names}
+    return {name: FIGURES[name](evaluations.study, evaluations.store) for name in names}

@@ -1,4 +1,4 @@
-"""Load the evaluations and fold scores of a store as data frames, or delete them."""
+"""Functions that load the evaluations in a store as data frames, or delete them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from optuna_treecv.study.records import runs_of_trial
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# The maximum number of scores that one query reads.
-_MOST_SCORES_AT_ONCE = 2**20
+# The maximum number of fold scores that one query reads.
+_MAX_SCORES_PER_QUERY = 2**20
 
-# Some evaluations, the number of scores of each, and the folds and scores of all of them.
+# Consecutive evaluations, the number of fold scores of each, and the concatenated fold indices and
+# scores.
 _Block = tuple[list[dict[str, Any]], list[int], np.ndarray, np.ndarray]
 
-#: An optuna.Study, or an object with the name and the trials of one.
+#: An optuna.Study, or an object with the same attributes.
 AnyStudy = Any
 
 
@@ -46,7 +47,7 @@ def load_evaluations(
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the objective.
     study_name : str, default=None
-        Return only evaluations recorded under this study name.
+        Return only evaluations that were recorded under this study name.
     study : optuna.Study, default=None
         Return only evaluations to which the attribute ``treecv`` of the study's trials refers,
         even if the study was renamed. The result has the current name of the study and the current
@@ -55,32 +56,32 @@ def load_evaluations(
     Returns
     -------
     pandas.DataFrame
-        One row per evaluation, with the columns of the table ``treecv_evaluations``. One column
-        ``params_<name>`` per parameter replaces ``parameters``. An infinite parameter value is the
-        string "inf" or "-inf", and NaN is "nan".
+        One row per evaluation, with the columns of the table ``treecv_evaluations``, except that
+        ``parameters`` is replaced by one column ``params_<name>`` per parameter. Infinite
+        parameter values are the strings "inf" and "-inf", and NaN is "nan".
 
     Raises
     ------
     ImportError
         If pandas is not installed.
     ValueError
-        If an argument is wrong, or there is no such store.
+        If an argument is invalid, or the store does not exist.
 
-    See Also
-    --------
-    load_fold_scores : The score of each fold.
+    See Also -------- load_fold_scores : Loads the score of each fold.
 
     Examples
     --------
     >>> load_evaluations("sqlite:///treecv_store.db", study_name="first try")  # doctest: +SKIP
     """
     pandas = import_pandas("load_evaluations")
-    with _opened(store) as database:
+    with _open_store(store) as database:
         table = _evaluations(database, study_name, study, None)
     frame = pandas.DataFrame(table, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
     times = pandas.to_datetime(frame["created_at"], utc=True)
-    frame["created_at"] = times.astype("datetime64[us, UTC]")  # in all databases alike
+    frame["created_at"] = times.astype(
+        "datetime64[us, UTC]"
+    )  # the same resolution for all databases
     parameters = pandas.DataFrame([row["parameters"] for row in table], index=frame.index)
     return frame.drop(columns="parameters").join(parameters.add_prefix("params_"))
 
@@ -108,22 +109,20 @@ def load_fold_scores(
     Returns
     -------
     pandas.DataFrame
-        Columns ``run``, ``study_name`` (both categorical), ``trial_number``, ``repeat``, ``fold``
-        and ``score``. Evaluations are in the order of ``load_evaluations``, and the folds of each
-        are in ascending order. Folds that a pruned trial did not reach are omitted. Corrupt scores
-        are omitted with a warning.
+        A data frame with the columns ``run``, ``study_name`` (both categorical), ``trial_number``,
+        ``repeat``, ``fold`` and ``score``. Evaluations have the same order as in
+        ``load_evaluations``; the folds of an evaluation are in ascending order. Folds that a
+        pruned trial did not reach are omitted. Corrupt scores are omitted with a warning.
 
     Raises
     ------
     ImportError
         If pandas is not installed.
     ValueError
-        If an argument is wrong, or there is no such store.
+        If an argument is invalid, or the store does not exist.
 
-    See Also
-    --------
-    iter_fold_scores : The same in chunks.
-    load_evaluations : The means, parameters and settings of the evaluations.
+    See Also -------- iter_fold_scores : Yields the fold scores in chunks. load_evaluations : Loads
+    the means, parameters and settings of the evaluations.
 
     Examples
     --------
@@ -131,7 +130,7 @@ def load_fold_scores(
     >>> scores.groupby("trial_number")["score"].std()  # doctest: +SKIP
     """
     pandas = import_pandas("load_fold_scores")
-    with _opened(store) as database:
+    with _open_store(store) as database:
         table = _evaluations(database, study_name, study, runs)
         blocks = list(_read_blocks(database, table))
     lengths = [length for _, of_block, _, _ in blocks for length in of_block]
@@ -167,19 +166,17 @@ def iter_fold_scores(
     Yields
     ------
     pandas.DataFrame
-        As from ``load_fold_scores``, for one or more evaluations with at most about a million
-        scores in total, unless a single one has more.
+        A data frame as from ``load_fold_scores``, for one or more evaluations. It has at most
+        about a million scores, unless a single evaluation has more.
 
     Raises
     ------
     ImportError
         If pandas is not installed.
     ValueError
-        If an argument is wrong, or there is no such store.
+        If an argument is invalid, or the store does not exist.
 
-    See Also
-    --------
-    load_fold_scores : All scores in one frame.
+    See Also -------- load_fold_scores : Loads all fold scores into one data frame.
 
     Examples
     --------
@@ -187,7 +184,7 @@ def iter_fold_scores(
     ...     print(scores.groupby("run", observed=True)["score"].mean())
     """
     pandas = import_pandas("iter_fold_scores")
-    with _opened(store) as database:
+    with _open_store(store) as database:
         table = _evaluations(database, study_name, study, runs)
         for block in _read_blocks(database, table):
             yield _frame(pandas, table, block)
@@ -196,29 +193,29 @@ def iter_fold_scores(
 def _evaluations(
     database: Database, study_name: str | None, study: AnyStudy, runs: Collection[str] | None
 ) -> list[dict[str, Any]]:
-    """Return the rows of the requested evaluations, oldest first."""
-    names = _as_runs("runs", runs)
+    """Return the records of the requested evaluations, oldest first."""
+    run_set = _as_runs("runs", runs)
     _check_study_name(study_name)
     if study is not None and study_name is not None:
         raise ValueError(f"study_name must be None if study is given, got {study_name!r}.")
-    numbers = None if study is None else runs_of(study)
-    read = partial(read_evaluations, store=database, study_name=study_name, runs=numbers)
-    table = [row for row in database.read(read) if names is None or row["run"] in names]
-    if numbers is not None:  # the study may have been renamed
-        of_study = {"study_name": study.study_name}
-        table = [row | of_study | {"trial_number": numbers[row["run"]]} for row in table]
+    trial_numbers = None if study is None else runs_of(study)
+    read = partial(read_evaluations, store=database, study_name=study_name, runs=trial_numbers)
+    table = [row for row in database.read(read) if run_set is None or row["run"] in run_set]
+    if trial_numbers is not None:  # the study may have been renamed
+        current = {"study_name": study.study_name}
+        table = [row | current | {"trial_number": trial_numbers[row["run"]]} for row in table]
     return sorted(table, key=lambda row: (row["created_at"], row["run"]))
 
 
 def _read_blocks(database: Database, table: list[dict[str, Any]]) -> Iterator[_Block]:
-    """Yield blocks of evaluations with their fold scores."""
+    """Yield blocks of consecutive evaluations with their fold scores."""
     no_scores = (np.empty(0, np.int64), np.empty(0))
     remaining = list(table)
     while remaining:
         n_scores: dict[str, int] = {}
         for row in remaining:
             n_scores[row["run"]] = row["n_folds"] * row["n_repeats"]
-            if len(n_scores) > 1 and sum(n_scores.values()) > _MOST_SCORES_AT_ONCE:
+            if len(n_scores) > 1 and sum(n_scores.values()) > _MAX_SCORES_PER_QUERY:
                 del n_scores[row["run"]]
                 break
         rows, remaining = remaining[: len(n_scores)], remaining[len(n_scores) :]
@@ -229,21 +226,21 @@ def _read_blocks(database: Database, table: list[dict[str, Any]]) -> Iterator[_B
 
 
 def _frame(pandas: Any, table: list[dict[str, Any]], block: _Block) -> DataFrame:
-    """Return the data frame of a block of evaluations."""
+    """Return a data frame with the fold scores of a block of evaluations."""
     rows, lengths, folds, scores = block
     n_folds = np.repeat(np.array([row["n_folds"] for row in rows], np.int32), lengths)
     columns = ["run", "study_name"]
-    names = pandas.DataFrame(table, columns=columns, dtype=object).astype("category").dtypes
+    run_set = pandas.DataFrame(table, columns=columns, dtype=object).astype("category").dtypes
 
-    def spread(column: str, kind: Any) -> Any:
+    def repeat_column(column: str, kind: Any) -> Any:
         values = pandas.Series([row[column] for row in rows], dtype=object).astype(kind)
         return values.repeat(lengths).array
 
     return pandas.DataFrame(
         {
-            "run": spread("run", names["run"]),
-            "study_name": spread("study_name", names["study_name"]),
-            "trial_number": spread("trial_number", "Int32"),
+            "run": repeat_column("run", run_set["run"]),
+            "study_name": repeat_column("study_name", run_set["study_name"]),
+            "trial_number": repeat_column("trial_number", "Int32"),
             "repeat": folds // n_folds,
             "fold": folds % n_folds,
             "score": scores,
@@ -260,7 +257,7 @@ def forget(
 ) -> int:
     """Delete evaluations with their fold scores, for example after ``optuna.delete_study``.
 
-    An evaluation is deleted if all arguments that are given select it.
+    An evaluation is deleted only if it satisfies the conditions of all given arguments.
 
     Parameters
     ----------
@@ -269,9 +266,10 @@ def forget(
     keep_runs : collection of str, default=None
         Delete all evaluations except these.
     study_name : str, default=None
-        Delete only evaluations recorded under this study name.
+        Delete only evaluations that were recorded under this study name.
     before : datetime.datetime, default=None
-        Delete only older evaluations. A time without a time zone is local time.
+        Delete only evaluations that are older than this time. A time without a time zone is local
+        time.
 
     Returns
     -------
@@ -281,8 +279,8 @@ def forget(
     Raises
     ------
     ValueError
-        If none of ``keep_runs``, ``study_name`` and ``before`` is given, or if there is no such
-        store.
+        If none of ``keep_runs``, ``study_name`` and ``before`` is given, or the store does not
+        exist.
 
     Examples
     --------
@@ -296,20 +294,20 @@ def forget(
     _check_study_name(study_name)
     if before is not None and not isinstance(before, datetime):
         raise ValueError(f"before must be a datetime.datetime, got {before!r}.")
-    with _opened(store) as database:
+    with _open_store(store) as database:
         return delete_evaluations(database, keep_runs=runs, study_name=study_name, before=before)
 
 
 def _as_runs(argument: str, runs: Any) -> set[str] | None:
-    """Return a collection of run names as a set; None stays None."""
+    """Return a collection of run names as a set; None for None."""
     if runs is None:
         return None
     if not isinstance(runs, str):
-        with suppress(TypeError):  # not a collection, or elements without a hash
-            names = set(runs)
-            if all(isinstance(run, str) for run in names):
-                return names
-    raise ValueError(f"{argument} must be a collection of runs, got {runs!r}.")
+        with suppress(TypeError):  # not a collection, or its elements are not hashable
+            run_set = set(runs)
+            if all(isinstance(run, str) for run in run_set):
+                return run_set
+    raise ValueError(f"{argument} must be a collection of names of runs, got {runs!r}.")
 
 
 def _check_study_name(study_name: Any) -> None:
@@ -318,7 +316,7 @@ def _check_study_name(study_name: Any) -> None:
 
 
 @contextmanager
-def _opened(store: AnyStore) -> Iterator[Database]:
+def _open_store(store: AnyStore) -> Iterator[Database]:
     database = store if isinstance(store, Database) else Database(store, create=False)
     try:
         yield database
@@ -342,16 +340,16 @@ def import_pandas(function: str) -> Any:
 
 
 def check_study(study: Any) -> None:
-    """Refuse an object that is not a study."""
+    """Raise ValueError if an object is not a study."""
     if not hasattr(study, "get_trials") or isinstance(study, type):
         raise ValueError(f"study must be an optuna.Study, got {study!r}.")
 
 
 def runs_of(study: AnyStudy) -> dict[str, int]:
-    """Return the runs to which trials refer, with the number of the first such trial."""
+    """Return {run: trial number} for the runs to which a study's trials refer."""
     check_study(study)
-    numbers: dict[str, int] = {}
+    trial_numbers: dict[str, int] = {}
     for trial in study.get_trials(deepcopy=False):
         for run in runs_of_trial(trial.user_attrs):
-            numbers.setdefault(run, trial.number)
-    return numbers
+            trial_numbers.setdefault(run, trial.number)
+    return trial_numbers

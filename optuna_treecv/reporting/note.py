@@ -1,4 +1,4 @@
-"""The results of a study as Markdown for optuna-dashboard, as text, and as an HTML page."""
+"""Describes the results of a study: as Markdown for optuna-dashboard, as text or as HTML."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -41,13 +41,14 @@ code { padding: .1em .3em; }
 pre { padding: .75rem 1rem; overflow-x: auto; }
 """
 
-# A code span: as many backticks at its end as at its beginning.
+# A code span in Markdown, which starts and ends with the same number of backticks.
 _CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 
-# Text that means nothing in Markdown. Addresses need a point or a colon to become links.
+# Text without a special meaning in Markdown. It has neither a period nor a colon, so it cannot be
+# a link.
 _WORDS = re.compile(r"(?:[^\W_]|(?<=[^\W_])_+(?=[^\W_])|[ ,()=+%/|-])*")
 
-#: How the folds were evaluated, in words.
+#: A description of each method by which folds are evaluated.
 METHODS_IN_WORDS = {
     "treecv": "treecv (the folds share incremental training along one tree)",
     "chain": "chain (one model is trained forward in time)",
@@ -63,64 +64,70 @@ METHODS_IN_WORDS = {
     "progressive": "progressive (one pass; each row is predicted before training on it)",
 }
 
-# The number of rows in the table of the best trials.
-_MOST_IN_TABLE = 5
+# The number of trials in the table of the best trials.
+_N_BEST = 5
 
-# A pause is longer than this many seconds between two trials.
-_PAUSE = 60.0
+# If no trial ran for more than this number of seconds, the time counts as a pause.
+_MIN_PAUSE = 60.0
 
-# The most rows in the table of the Pareto front.
-_MOST_ON_FRONT = 10
+# The maximum number of rows in the table of the Pareto front.
+_MAX_FRONT_ROWS = 10
 
 
-def note_of(of: Evaluations) -> str:
-    """Return the note of a study: best trials, certainty of the choice, evaluations and cost."""
-    if not of.trials:
+def note_of(evaluations: Evaluations) -> str:
+    """Return the note of a study: the best trials, the uncertainty, the settings and the cost."""
+    if not evaluations.trials:
         return "No trial has finished yet."
-    if of.frame.empty:
-        return f"None of the {len(of.trials)} finished trials is in the store."
-    contest = of.contest()
-    compared = None if contest is None else compare_trials(contest, None, _MOST_IN_TABLE)
-    front: list[FrozenTrial] = []  # of several objectives, by the first score
-    if len(of.study.directions) > 1:
-        front = sorted(of.study.best_trials, key=lambda trial: of.sign * trial.values[0])
+    if evaluations.frame.empty:
+        return f"None of the {len(evaluations.trials)} finished trials is in the store."
+    contest = evaluations.contest()
+    compared = None if contest is None else compare_trials(contest, None, _N_BEST)
+    front: list[FrozenTrial] = []  # for several objectives; sorted by the first score
+    if len(evaluations.study.directions) > 1:
+        front = sorted(
+            evaluations.study.best_trials, key=lambda trial: evaluations.sign * trial.values[0]
+        )
     parts = [
-        _best(of, compared, _luck(of, contest)),
-        _choice(compared),
-        _pareto(front),
-        _use(of, compared, front),
-        f"### What was evaluated\n\n{_facts(of)}",
+        _describe_best(evaluations, compared, _describe_optimism(evaluations, contest)),
+        _describe_choice(compared),
+        _describe_pareto_front(front),
+        _code_for_best(evaluations, compared, front),
+        f"### What was evaluated\n\n{_facts_table(evaluations)}",
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _luck(of: Evaluations, contest: Contest | None) -> str:
-    """Return the optimism of the best score in words, and advice on what to search next."""
-    if len(of.frame) == 1:
+def _describe_optimism(evaluations: Evaluations, contest: Contest | None) -> str:
+    """Return a paragraph on the optimism of the best score, with advice on what to do next."""
+    if len(evaluations.frame) == 1:
         return ""
-    luck = f"The score of the best of {len(of.frame)} trials on the same folds is optimistic"
-    corrected = corrected_by_folds(contest, of.sign)
+    optimism = (
+        f"The score of the best of {len(evaluations.frame)} trials on the same folds is optimistic"
+    )
+    corrected = corrected_by_folds(contest, evaluations.sign)
     if contest is None or corrected is None:
-        return f"{luck}."
-    luck = (
-        f"{luck}: corrected for the choice by a bootstrap of the folds, its score is "
+        return f"{optimism}."
+    optimism = (
+        f"{optimism}: corrected for the choice by a bootstrap of the folds, its score is "
         f"**{_value(corrected)}**. If the scores of rows are available, `objective.honest(study)` "
         "resamples rows instead, which is more precise."
     )
-    with suppress(ValueError):  # too few trials
-        luck = f"{luck} {advice_of(contest)}"
-    return luck
+    with suppress(ValueError):  # there are too few trials for advice
+        optimism = f"{optimism} {advice_of(contest)}"
+    return optimism
 
 
-def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
+def _describe_best(evaluations: Evaluations, compared: Compared | None, optimism: str) -> str:
     """Return the table of the best trials, with their standard errors."""
-    best, trials = of.best(_MOST_IN_TABLE), of.trials
+    best, trials = evaluations.best(_N_BEST), evaluations.trials
     if best.empty:
         return "No finished trial has a finite value."
-    metric = plain(of.metric)
+    metric = plain(evaluations.metric)
     names = sorted({name for number in best["trial_number"] for name in trials[number].params})
     best_trial = trials[best["trial_number"].iloc[0]]
-    others = [name for name in scores_of_trial(best_trial.user_attrs) if name != of.metric]
+    others = [
+        name for name in scores_of_trial(best_trial.user_attrs) if name != evaluations.metric
+    ]
     intervals = {
         c.trial.number: interval_in_words(c.difference.interval)
         for c in ([] if compared is None else compared.next_best)
@@ -136,10 +143,10 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
         params = _cells(trial.params, names)
         rows.append([trial.number, estimate, *difference, *scores, *params])
     error = "± is the standard error of the fold mean, std / √folds, as if folds were independent."
-    if of.how_sure != "std / √folds":
-        error = f"± is the standard error, {of.how_sure}."
+    if evaluations.how_sure != "std / √folds":
+        error = f"± is the standard error, {evaluations.how_sure}."
     values = {name: {trial.params.get(name) for trial in trials.values()} for name in names}
-    chosen_from = [trials[number] for number in of.best()["trial_number"]]
+    chosen_from = [trials[number] for number in evaluations.best()["trial_number"]]
     edges = [
         f" {plain(name)} is {where}; a wider range may contain a better value."
         for name, where in edges_of(best_trial, {}, chosen_from).items()
@@ -150,12 +157,12 @@ def _best(of: Evaluations, compared: Compared | None, luck: str) -> str:
     return (
         f"## Best: trial {best_trial.number}, {metric} {rows[0][1]}\n\n"
         f"{_table(head, rows)}\n\n"
-        f"{error} {luck}{''.join(edges)}"
+        f"{error} {optimism}{''.join(edges)}"
     )
 
 
-def _choice(compared: Compared | None) -> str:
-    """Return the certainty of the choice in words; "" without comparable folds."""
+def _describe_choice(compared: Compared | None) -> str:
+    """Return a list that shows how certain the choice is; "" if fold scores are not comparable."""
     if compared is None:
         return ""
     choice = compared.choice
@@ -165,11 +172,13 @@ def _choice(compared: Compared | None) -> str:
             f"With probability 0.95 (Nadeau & Bengio), {choice.interval.target} is "
             f"**{interval_in_words(choice.interval)}** for trial {choice.trial.number}."
         )
-    alike = choice.not_distinguishable
+    indistinguishable = choice.not_distinguishable
     which = "no other trial"
-    if alike:
-        more = f" and {len(alike) - 8} more" if len(alike) > 8 else ""
-        which = f"{len(alike)} trials ({', '.join(map(str, alike[:8]))}{more})"
+    if indistinguishable:
+        more = f" and {len(indistinguishable) - 8} more" if len(indistinguishable) > 8 else ""
+        which = (
+            f"{len(indistinguishable)} trials ({', '.join(map(str, indistinguishable[:8]))}{more})"
+        )
     lines.append(f"Not distinguishable from trial {choice.best.number}, the best one: {which}.")
     if (simplest := compared.simplest) is not None:
         params = ", ".join(f"{plain(name)}={_value(x)}" for name, x in simplest.params.items())
@@ -181,14 +190,14 @@ def _choice(compared: Compared | None) -> str:
     return f"### How sure is the choice?\n\n{listed}"
 
 
-def _pareto(front: Sequence[FrozenTrial]) -> str:
-    """Return the table of the Pareto front; "" for a study with one objective."""
+def _describe_pareto_front(front: Sequence[FrozenTrial]) -> str:
+    """Return the table of the Pareto front; "" for a single-objective study."""
     if not front:
         return ""
     scores = {trial.number: scores_of_trial(trial.user_attrs) for trial in front}
     names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
     params = sorted({name for trial in front for name in trial.params})
-    shown = front[:: -(-len(front) // _MOST_ON_FRONT)]
+    shown = front[:: -(-len(front) // _MAX_FRONT_ROWS)]
     rows = [
         [trial.number, *_cells(scores[trial.number], names), *_cells(trial.params, params)]
         for trial in shown
@@ -197,24 +206,30 @@ def _pareto(front: Sequence[FrozenTrial]) -> str:
     return (
         f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{note}\n\n"
         f"{_table(['trial', *map(plain, names), *map(plain, params)], rows)}\n\n"
-        "No other trial is better in one of the optimised scores and at least as good in the rest."
+        "No other trial is better in one of the optimized scores and at least as good in the "
+        "others."
     )
 
 
-def _use(of: Evaluations, compared: Compared | None, front: Sequence[FrozenTrial]) -> str:
-    """Return Python code that fits the model of the best trial."""
-    best, which = of.best(), "study"
+def _code_for_best(
+    evaluations: Evaluations, compared: Compared | None, front: Sequence[FrozenTrial]
+) -> str:
+    """Return Python code that fits the estimator of the best trial."""
+    study_name = evaluations.study.study_name
+    best, which = evaluations.best(), "study"
     if front:
         best = best[best["trial_number"] == front[0].number]
         which = f"study.trials[{front[0].number}]"
     if best.empty:
         return ""
     number, learner = best[["trial_number", "learner"]].iloc[0]
-    params = ", ".join(f"{name}={value!r}" for name, value in of.trials[number].params.items())
+    params = ", ".join(
+        f"{name}={value!r}" for name, value in evaluations.trials[number].params.items()
+    )
     simplest = None if compared is None else compared.simplest
-    by_one_se = ""
+    one_se_line = ""
     if simplest is not None and simplest.number != number:
-        by_one_se = (
+        one_se_line = (
             'model = objective.best_estimator(study, rule="one_se")  '
             f"# now trial {simplest.number}\n"
         )
@@ -223,25 +238,28 @@ def _use(of: Evaluations, compared: Compared | None, front: Sequence[FrozenTrial
         "### Use this model\n\n"
         "With the storage and the objective of this study:\n\n"
         "```python\n"
-        f"study = optuna.load_study(study_name={of.study.study_name!r}, storage=storage)\n"
+        f"study = optuna.load_study(study_name={study_name!r}, storage=storage)\n"
         f"model = objective.best_estimator({which})  # fitted on all rows\n"
         f"# Now trial {number}: {about}\n"
-        f"{by_one_se}"
+        f"{one_se_line}"
         "```"
     )
 
 
-def _facts(of: Evaluations) -> str:
-    """Return the table of data, learner, folds, trials and work."""
-    frame = of.frame
-    states = Counter(trial.state.name.lower() for trial in of.study.get_trials(deepcopy=False))
+def _facts_table(evaluations: Evaluations) -> str:
+    """Return a table with the data, the learner, the folds, the trials and the cost."""
+    frame = evaluations.frame
+    seconds = frame["seconds"].sum()
+    states = Counter(
+        trial.state.name.lower() for trial in evaluations.study.get_trials(deepcopy=False)
+    )
     finished = states["complete"] + states["pruned"]
     n_infinite = int((~np.isfinite(frame["mean"])).sum())
     counts = [f"{count:,} {state}" for state, count in sorted(states.items())]
     counts += [f"{n_infinite:,} of them infinite"] if n_infinite else []
     counts += [f"{len(frame):,} of {finished:,} in the store"] if finished > len(frame) else []
     frame = frame.assign(
-        # Not all evaluations have a fingerprint.
+        # An evaluation may have no fingerprint.
         data=[key and f", fingerprint {_code(key[:12])}" for key in frame["fingerprint"]],
         learner=frame["learner"].map(_code),
         cv=[_code(f"cv={cv}") for cv in frame["cv"]],
@@ -251,52 +269,57 @@ def _facts(of: Evaluations) -> str:
         scoring=frame["scoring"].map(plain),
     )
     facts = {
-        "data": _each(frame, "{n_rows:,} rows × {n_features:,} features{data}"),
-        "learner": _each(frame, "{learner}"),
-        "folds": _each(frame, "{n_folds:,} × {n_repeats} ({cv}){order}"),
-        "method": _each(frame, "{method}, seed {seed}"),
-        "score": _scores(of) or _each(frame, "{scoring}, {direction}"),
-        "baseline": _baseline(of),
+        "data": _fill_for_each(frame, "{n_rows:,} rows × {n_features:,} features{data}"),
+        "learner": _fill_for_each(frame, "{learner}"),
+        "folds": _fill_for_each(frame, "{n_folds:,} × {n_repeats} ({cv}){order}"),
+        "method": _fill_for_each(frame, "{method}, seed {seed}"),
+        "score": _describe_scores(evaluations) or _fill_for_each(frame, "{scoring}, {direction}"),
+        "baseline": _describe_baseline(evaluations),
         "trials": ", ".join(counts),
-        "row updates": _work(of.frame),
-        "time": f"{_duration(frame['seconds'].sum())} of evaluation; {clock_in_words(of)}",
+        "row updates": _describe_work(evaluations.frame),
+        "time": f"{_duration(seconds)} of evaluation; {clock_in_words(evaluations)}",
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])
 
 
-def _work(frame: Frame) -> str:
-    """Return the row updates done, those saved, and those of k separate trainings, in words."""
+def _describe_work(frame: Frame) -> str:
+    """Return the numbers of row updates that were done, saved, and needed by separate fits."""
     done, n_saved = int(frame["n_updates"].sum()), int(frame["n_updates_saved"].sum())
     share = f" ({n_saved / (done + n_saved):.0%})" if n_saved else ""
     work = f"{_amount(done)} done, {_amount(n_saved)} saved by sharing{share}"
     n_standard = frame["n_updates_standard"]
-    if set(frame["method"]) == {"fit"}:  # k trainings anyway
+    if set(frame["method"]) == {"fit"}:  # the folds are trained separately anyway
         return f"{work}, {_amount(n_standard.sum())} without pruning and sharing"
     scored = frame["folds_scored"] / (frame["n_folds"] * frame["n_repeats"])
     return f"{work}, {_amount((n_standard * scored).sum())} for k separate trainings"
 
 
-def clock_in_words(of: Evaluations) -> str:
-    """Return the time from the first start to the last end, and Optuna's share of it.
+def clock_in_words(evaluations: Evaluations) -> str:
+    """Return a sentence on the duration of the study and Optuna's share of it.
 
-    Optuna's share is the time of trials, and between them, without evaluation and store; it
-    includes callbacks. It is omitted if trials overlap, failed or are not in the store.
+    Optuna's share is the time in and between trials that is spent neither in evaluations nor in
+    the store. It includes callbacks. It is omitted if trials overlap, have failed or are not in
+    the store.
     """
-    spans: list[tuple[Any, Any]] = sorted(  # all finished trials have both
-        (trial.datetime_start, trial.datetime_complete) for trial in of.trials.values()
+    spans: list[tuple[Any, Any]] = sorted(  # finished trials have both times
+        (trial.datetime_start, trial.datetime_complete) for trial in evaluations.trials.values()
     )
     seconds = (max(end for _, end in spans) - spans[0][0]).total_seconds()
     clock = f"{_duration(seconds)} from the first start to the last end"
     gaps = [(b[0] - a[1]).total_seconds() for a, b in zip(spans, spans[1:], strict=False)]
-    records = [facts_of_trial(trial.user_attrs) for trial in of.trials.values()]
+    records = [facts_of_trial(trial.user_attrs) for trial in evaluations.trials.values()]
     seconds_of_store = sum(record.get("seconds_store", 0.0) for record in records)
-    ours = of.frame["seconds"].sum() + of.frame["seconds_prepare"].sum() + seconds_of_store
-    pauses = sum(gap for gap in gaps if gap > _PAUSE)
-    optunas = seconds - pauses - ours
-    is_whole = len(of.frame) > max(of.trials) and min(gaps, default=0.0) >= 0
-    if not is_whole or not 0 < optunas:
+    own_seconds = (
+        evaluations.frame["seconds"].sum()
+        + evaluations.frame["seconds_prepare"].sum()
+        + seconds_of_store
+    )
+    pauses = sum(gap for gap in gaps if gap > _MIN_PAUSE)
+    optuna_seconds = seconds - pauses - own_seconds
+    is_whole = len(evaluations.frame) > max(evaluations.trials) and min(gaps, default=0.0) >= 0
+    if not is_whole or not 0 < optuna_seconds:
         return clock
-    clock += f", of which {_duration(optunas)} ({optunas / seconds:.0%}) in Optuna"
+    clock += f", of which {_duration(optuna_seconds)} ({optuna_seconds / seconds:.0%}) in Optuna"
     return f"{clock} and {_duration(pauses)} in pauses" if pauses else clock
 
 
@@ -315,31 +338,31 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
-def _baseline(of: Evaluations) -> str:
-    """Return the score of a constant prediction in words; "" if it was not recorded."""
-    if "baseline" not in of.facts:
+def _describe_baseline(evaluations: Evaluations) -> str:
+    """Return a sentence on the score of a constant prediction; "" if it was not recorded."""
+    if "baseline" not in evaluations.facts:
         return ""
-    score, complete = of.facts["baseline"], of.best()
-    better = int((of.sign * complete["mean"] < of.sign * score).sum())
+    score, complete = evaluations.facts["baseline"], evaluations.best()
+    better = int((evaluations.sign * complete["mean"] < evaluations.sign * score).sum())
     beating = f"{better:,} of {len(complete):,} complete trials" if better else "**no trial**"
     return (
-        f"{score:.4g} on all rows by always predicting {plain(of.facts['baseline_of'])}; "
+        f"{score:.4g} on all rows by always predicting {plain(evaluations.facts['baseline_of'])}; "
         f"better: {beating}"
     )
 
 
-def _scores(of: Evaluations) -> str:
-    """Return several optimised scores with their directions in words; "" if there is only one."""
-    optimized = of.facts.get("optimize")
+def _describe_scores(evaluations: Evaluations) -> str:
+    """Return the names and directions of several optimized scores; "" if there is only one."""
+    optimized = evaluations.facts.get("optimize")
     if not isinstance(optimized, list):
         return ""
-    directions = [direction.name.lower() for direction in of.study.directions]
+    directions = [direction.name.lower() for direction in evaluations.study.directions]
     pairs = zip(optimized, directions, strict=False)
     return "; ".join(f"{plain(name)}, {direction}" for name, direction in pairs)
 
 
-def _each(frame: Frame, template: str) -> str:
-    """Return the template filled with each evaluation; at most three distinct texts."""
+def _fill_for_each(frame: Frame, template: str) -> str:
+    """Fill a template with the values of each evaluation; show at most three distinct results."""
     texts = list(dict.fromkeys(template.format(**row) for row in frame.to_dict("records")))
     more = [f"and {len(texts) - 3} more"] if len(texts) > 3 else []
     return "; ".join(texts[:3] + more)
@@ -354,7 +377,7 @@ def _value(value: Any) -> str:
 
 
 def plain(text: Any) -> str:
-    """Return Markdown that displays a text verbatim: words and numbers plain, others as code."""
+    """Return Markdown that displays a text verbatim: plain words, or else a code span."""
     line = _line(text)
     return line if _WORDS.fullmatch(line) else _code(line)
 
@@ -368,19 +391,19 @@ def _code(text: Any) -> str:
 
 
 def _line(text: Any) -> str:
-    """Return a text without line breaks."""
+    """Replace line breaks and repeated spaces by single spaces."""
     return " ".join(str(text).split())
 
 
 def cells_of(line: str) -> list[str]:
-    """Return the cells of a line of a table."""
+    """Return the cells in a line of a Markdown table."""
     return [cell.strip().removesuffix("&emsp;") for cell in line.split("|")[1:-1]]
 
 
 def _table(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     """Return a Markdown table.
 
-    The dashboard shows no gap between columns, so each cell ends with a wide space.
+    Each cell ends with a wide space, because the dashboard shows no gap between columns.
     """
     lines = [[f"{cell}&emsp;" if cell != "" else "" for cell in line] for line in (head, *rows)]
     lines.insert(1, [":--"] * len(head))
@@ -400,7 +423,7 @@ def as_text(note: str) -> str:
 
 
 def _align_table(table: list[str]) -> list[str]:
-    """Return the lines of a Markdown table, aligned; its head may be empty."""
+    """Align the columns of a Markdown table, whose header may be empty."""
     rows = [cells_of(line) for line in table]
     rows[1] = ["-" * max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = align(rows)
@@ -410,7 +433,7 @@ def _align_table(table: list[str]) -> list[str]:
 def align(
     rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust
 ) -> list[str]:
-    """Return the lines of a table; ``justify`` aligns all columns but the first."""
+    """Return the lines of a table with aligned columns; the first one is left-aligned."""
     first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(first), *map(justify, row[1:], widths)]).rstrip() for row in rows
@@ -446,7 +469,7 @@ def as_html(note: str, title: str, figures: Sequence[str]) -> str:
 
 
 def _render_block(block: str) -> str:
-    """Return the HTML of a heading, a table, a list, a block of code or a paragraph."""
+    """Convert a Markdown heading, table, list, code block or paragraph to HTML."""
     lines = block.splitlines()
     if block.startswith("#"):
         marks, text = block.split(" ", 1)
@@ -470,7 +493,7 @@ def _render_row(tag: str, cells: list[str]) -> str:
 
 
 def _render_text(text: str) -> str:
-    """Return the HTML of a line with code spans and bold text."""
+    """Convert a line with code spans and bold text to HTML."""
     html, end = [], 0
     for code in _CODE.finditer(text):
         html += [_render_bold(text[end : code.start()]), f"<code>{escape(code[2].strip())}</code>"]

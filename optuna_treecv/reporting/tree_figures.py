@@ -1,4 +1,4 @@
-"""Figures of decision trees: the agreement of the folds, and the pruning path."""
+"""Figures of decision trees: the agreement between folds, and the pruning path."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,20 +20,20 @@ from optuna_treecv.study.objective import TreeCVObjective
 def plot_tree_agreement(
     objective: TreeCVObjective, params: Mapping[str, Any] | None = None
 ) -> go.Figure:
-    """Plot the agreement of the folds' trees with the tree of all rows, by depth.
+    """Plot how far the trees of the folds agree with the tree of all rows, by depth.
 
     Parameters
     ----------
     objective : TreeCVObjective
         The objective of a ``HistTreeClassifier`` or ``HistTreeRegressor``.
     params : dict, default=None
-        A value for each searched parameter; None: the objective's estimator unchanged.
+        A value for each searched parameter; None for the estimator as given.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        The share of training rows in nodes that a fold's tree has in common with the tree of all
-        rows, by depth. These nodes are split once for all folds.
+        For each depth, the percentage of training rows in nodes that the tree of a fold has in
+        common with the tree of all rows. These nodes are split only once for all folds.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def plot_tree_agreement(
     5
     """
     estimator = objective.evaluator.space.candidate(params)[0]
-    shares = _grown(objective, estimator).agreement(estimator)
+    shares = _forest_plan(objective, estimator).agreement(estimator)
     figure = go.Figure(
         go.Scatter(
             x=np.arange(len(shares)),
@@ -80,16 +80,16 @@ def plot_pruning_path(
     objective : TreeCVObjective
         The objective of a ``HistTreeClassifier`` or ``HistTreeRegressor``, with fold scores.
     params : dict, default=None
-        A value for each searched parameter; None: the objective's estimator unchanged.
-        ``ccp_alpha`` is ignored.
+        A value for each searched parameter; None for the estimator as given. ``ccp_alpha`` is
+        ignored.
     most : int, default=60
         The maximum number of penalties to evaluate.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        The mean score with its standard error by ``ccp_alpha``, the best penalty, and the
-        smallest tree within one standard error of it (Breiman et al. 1984).
+        The mean score and its standard error against ``ccp_alpha``. The best penalty, and the
+        largest penalty within one standard error of it, are marked (Breiman et al. 1984).
 
     Raises
     ------
@@ -108,35 +108,36 @@ def plot_pruning_path(
     ['mean of the folds', 'best', 'smallest within one standard error']
     """
     estimator = objective.evaluator.space.candidate(params)[0]
-    metric = _grown(objective, estimator).request.scoring.name
+    metric = _forest_plan(objective, estimator).request.scoring.name
     most = check_integer("most", most, 10_000)
-    whole = clone(estimator).set_params(ccp_alpha=0.0)
-    path, n_leaves = _grown(objective, whole).pruning_path(whole)
-    # The geometric mean of two neighbouring penalties at which the tree of all rows changes is
-    # evaluated (Breiman et al. 1984, section 3.4.2); if there are too many, an even subset.
-    chosen = np.unique(np.linspace(0, len(path) - 1, min(most, len(path))).round().astype(int))
-    alphas = np.sqrt(path * np.append(path[1:], path[-1]))[chosen]
-    n_leaves = n_leaves[chosen]
-    candidates = [clone(whole).set_params(ccp_alpha=alpha) for alpha in alphas.tolist()]
+    unpruned = clone(estimator).set_params(ccp_alpha=0.0)
+    path, n_leaves = _forest_plan(objective, unpruned).pruning_path(unpruned)
+    # The penalties are the geometric means of consecutive penalties at which the tree of all rows
+    # changes (Breiman et al. 1984, section 3.4.2). If there are too many, an evenly spaced subset
+    # is used.
+    subset = np.unique(np.linspace(0, len(path) - 1, min(most, len(path))).round().astype(int))
+    alphas = np.sqrt(path * np.append(path[1:], path[-1]))[subset]
+    n_leaves = n_leaves[subset]
+    candidates = [clone(unpruned).set_params(ccp_alpha=alpha) for alpha in alphas.tolist()]
     cross_validation = objective.evaluator.cross_validation
     results = [run_for(cross_validation, candidate).finish() for candidate in candidates]
     if results[0].std is None:
         raise ValueError(
-            "objective must have fold scores, not a pooled score, for standard errors; use "
-            "pooled=False instead."
+            "objective must have fold scores for standard errors, got a pooled score; use a score "
+            "without pooled(...) instead."
         )
     means = np.array([result.mean for result in results])
     errors = np.array([result.std_error for result in results], np.float64)
     sign = 1 if objective.direction == "minimize" else -1
     best = int(np.argmin(sign * means))
-    within = sign * means <= sign * means[best] + errors[best]
-    simple = int(np.flatnonzero(within)[-1])
+    is_within = sign * means <= sign * means[best] + errors[best]
+    simplest = int(np.flatnonzero(is_within)[-1])
     figure = go.Figure()
-    # A logarithmic axis has no 0.
-    least = min(alphas[alphas > 0], default=1.0)
-    places = np.where(alphas > 0, alphas, least / 2)
+    # A penalty of 0 is drawn at half the smallest positive one, because the axis is logarithmic.
+    smallest = min(alphas[alphas > 0], default=1.0)
+    x_values = np.where(alphas > 0, alphas, smallest / 2)
     figure.add_scatter(
-        x=places,
+        x=x_values,
         y=means,
         error_y={"array": errors, "color": BLUE, "thickness": 1, "width": 2},
         mode="lines+markers",
@@ -146,13 +147,13 @@ def plot_pruning_path(
         customdata=n_leaves,
         hovertemplate="ccp_alpha %{x:.3g}: %{y:.5g}, %{customdata} leaves<extra></extra>",
     )
-    marked = (
+    marked_points = (
         ("best", best, ORANGE, "circle"),
-        ("smallest within one standard error", simple, GREEN, "diamond"),
+        ("smallest within one standard error", simplest, GREEN, "diamond"),
     )
-    for name, i, colour, symbol in marked:
+    for name, i, colour, symbol in marked_points:
         figure.add_scatter(
-            x=[places[i]],
+            x=[x_values[i]],
             y=[means[i]],
             mode="markers",
             name=name,
@@ -165,13 +166,13 @@ def plot_pruning_path(
     figure.update_yaxes(title_text=metric)
     subtitle = (
         f"best: {n_leaves[best]} leaves, ccp_alpha = {alphas[best]:.3g}; one standard error: "
-        f"{n_leaves[simple]} leaves, ccp_alpha = {alphas[simple]:.3g}"
+        f"{n_leaves[simplest]} leaves, ccp_alpha = {alphas[simplest]:.3g}"
     )
     return finish(figure, "Pruning path", subtitle)
 
 
-def _grown(objective: TreeCVObjective, estimator: Any) -> Any:
-    """Return the plan of an estimator; refuse other methods than "forest"."""
+def _forest_plan(objective: TreeCVObjective, estimator: Any) -> Any:
+    """Return the plan of an estimator; raise ValueError unless its method is "forest"."""
     run = run_for(objective.evaluator.cross_validation, estimator)
     if run.plan.name != "forest":
         raise ValueError(

@@ -1,7 +1,8 @@
-"""Binned tables: one byte per entry, by thresholds between values or by categories.
+"""Binned tables: numerical and categorical features are mapped to bins of one byte per entry.
 
-Edges depend only on X, never on y. A feature with at most ``max_bins`` distinct values has an edge
-between any two of them; others have bins with nearly equal numbers of rows.
+Bin edges depend only on X, never on y. A feature with at most ``max_bins`` distinct values has an
+edge between any two consecutive values; the bins of other features have nearly equal numbers of
+rows.
 """
 
 from dataclasses import dataclass
@@ -16,13 +17,13 @@ from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.checks import which_are_missing
 
-#: The maximum number of bins of a feature; one more is for missing values.
+#: The maximum number of bins of a feature, without the bin of missing values.
 MOST_BINS = 255
 
 
 @dataclass(frozen=True)
 class Binning:
-    """The bins of a table.
+    """The bin edges and categories of each feature.
 
     Attributes
     ----------
@@ -38,17 +39,17 @@ class Binning:
 
     @property
     def n_bins(self) -> np.ndarray:
-        """The number of bins of each feature without that of missing values, int32."""
+        """The number of bins of each feature (int32), without the bin of missing values."""
         pairs = zip(self.edges, self.categories, strict=True)
         return np.array([len(a) + 1 if b is None else len(b) for a, b in pairs], np.int32)
 
     @property
     def is_categorical(self) -> np.ndarray:
-        """Which features are categorical, uint8."""
+        """Whether each feature is categorical, as uint8."""
         return np.array([c is not None for c in self.categories], np.uint8)
 
     def bins(self, table: "ColumnTable", order: np.ndarray | None = None) -> np.ndarray:
-        """Return the bins of rows.
+        """Return the bin of each entry of X, shape (n_rows, n_features).
 
         Parameters
         ----------
@@ -74,7 +75,7 @@ class Binning:
 
 
 class ColumnTable:
-    """A table of numbers and categorical columns.
+    """A table with numerical and categorical columns.
 
     Parameters
     ----------
@@ -110,7 +111,7 @@ class ColumnTable:
 
 
 def which_are_categorical(X: Any, columns: Any) -> np.ndarray:
-    """Return which columns are categorical, (n_features,) of bool.
+    """Return a boolean mask of the categorical columns, shape (n_features,).
 
     Parameters
     ----------
@@ -148,8 +149,8 @@ def which_are_categorical(X: Any, columns: Any) -> np.ndarray:
             is_categorical[int(entry)] = True
         else:
             raise ValueError(
-                "categorical_features must name columns of X, by index from 0 to "
-                f"{n_features - 1} or by name in a data frame, got {entry!r}."
+                "categorical_features must contain indices of columns of X, from 0 to "
+                f"{n_features - 1}, or names of columns of a data frame, got {entry!r}."
             )
     return is_categorical
 
@@ -157,7 +158,7 @@ def which_are_categorical(X: Any, columns: Any) -> np.ndarray:
 def find_binning(
     table: ColumnTable, is_categorical: np.ndarray, max_bins: int, rows: np.ndarray | None = None
 ) -> Binning:
-    """Return the bins of a table.
+    """Find the bin edges and categories of each feature of a table.
 
     Parameters
     ----------
@@ -187,7 +188,7 @@ def find_binning(
 
 
 def _edges(values: np.ndarray, max_bins: int) -> np.ndarray:
-    """Return the thresholds of one feature, ascending."""
+    """Return the bin edges of a feature in ascending order."""
     values = np.sort(values)
     values = values[: len(values) - int(np.count_nonzero(np.isnan(values)))]
     is_first = np.ones(len(values), bool)
@@ -197,7 +198,7 @@ def _edges(values: np.ndarray, max_bins: int) -> np.ndarray:
     if len(distinct) <= max_bins:
         cuts = np.arange(1, len(distinct))
     else:
-        # The gaps between distinct values that are nearest to equal shares of the rows.
+        # Choose the gaps between distinct values that divide the rows most evenly.
         shares = len(values) * np.arange(1, max_bins) / max_bins
         above = np.clip(np.searchsorted(begins, shares), 1, len(distinct) - 1)
         below = np.maximum(above - 1, 1)
@@ -205,12 +206,12 @@ def _edges(values: np.ndarray, max_bins: int) -> np.ndarray:
         cuts = np.unique(np.where(nearer, below, above))
     low, high = distinct[cuts - 1], distinct[cuts]
     middle = low + (high - low) / 2
-    # If no float is between two numbers, or their difference overflows, the lower is the edge.
+    # The lower value is the edge if there is no float between both, or their difference overflows.
     return np.where((middle > low) & (middle < high), middle, low)
 
 
 def _column(X: Any, feature: int) -> np.ndarray:
-    """Return a column; missing values are NaN or None."""
+    """Return a column of the table, in which missing values are NaN or None."""
     if hasattr(X, "iloc"):
         column = X.iloc[:, feature]
         dtype = getattr(column.dtype, "categories", None)
@@ -227,7 +228,7 @@ def _column(X: Any, feature: int) -> np.ndarray:
 
 
 def _numbers_of(X: Any, is_categorical: np.ndarray) -> Any:
-    """Return the table with zeros in place of categorical columns."""
+    """Return the table as an array of floats, with zeros in categorical columns."""
     if hasattr(X, "columns"):
         numbers = np.zeros((len(X), len(is_categorical)))
         numerical = np.flatnonzero(~is_categorical)
@@ -251,7 +252,8 @@ def _categories(values: np.ndarray, feature: int) -> np.ndarray:
     present = values[~which_are_missing(values)]
     if present.dtype == object and len({isinstance(value, str) for value in present}) > 1:
         raise ValueError(
-            f"X must have categories of one type in column {feature}, got strings and numbers."
+            f"X must have categories of a single type in column {feature}, got both strings and "
+            "numbers."
         )
     categories = np.unique(present)
     if len(categories) > MOST_BINS:
@@ -264,7 +266,7 @@ def _categories(values: np.ndarray, feature: int) -> np.ndarray:
 
 
 def _codes(values: np.ndarray, categories: np.ndarray) -> np.ndarray:
-    """Return the codes of categories; unknown and missing values get the next code."""
+    """Return category codes; unknown and missing values get the code after the last one."""
     n = len(categories)
     codes = np.full(len(values), n, np.uint8)
     is_present = ~which_are_missing(values)

@@ -19,25 +19,25 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-# The memory limit of a container, and its current usage.
+# The files with the memory limit of a container and with its current usage.
 _LIMIT, _USED = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
 _MACHINE = Path("/proc/meminfo")
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Return whether a value is an integer of Python or NumPy, not a bool or a duration."""
+    """Return whether a value is a Python or NumPy integer, but not a bool or a timedelta."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def check_bytes(argument: str, value: Any) -> int:
-    """Return an argument that is a number of bytes as an int, or raise a ValueError."""
+    """Check an argument that is a number of bytes, and return it as an int."""
     if not is_integer(value) or value < 0:
         raise ValueError(f"{argument} must be a number of bytes of at least 0, got {value!r}.")
     return int(value)
 
 
 def is_float64(value: Any) -> bool:
-    """Return whether a number of Python or NumPy is within the range of float64."""
+    """Return whether a Python or NumPy number is within the range of float64."""
     try:
         return isinstance(value, int | float | np.generic) and (
             not isinf(value) or value in (np.inf, -np.inf)
@@ -47,10 +47,10 @@ def is_float64(value: Any) -> bool:
 
 
 def check_rows(X: Any) -> None:
-    """Refuse rows that scikit-learn and SciPy would accept but misinterpret.
+    """Raise ValueError for rows that scikit-learn and SciPy would accept but misinterpret.
 
-    Index arrays of sparse rows are checked completely, because SciPy and the kernels trust them.
-    This takes 1 to 3 % of the time of preparing rows.
+    The index arrays of sparse rows are checked completely, because SciPy and the kernels do not
+    check them. This takes 1 to 3 % of the time in which rows are prepared.
     """
     check_array_kind("X", X)
     if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
@@ -60,7 +60,7 @@ def check_rows(X: Any) -> None:
 
 
 def check_columns(X: Any) -> None:
-    """Refuse a data frame with dates or durations, which would count as nanoseconds."""
+    """Raise ValueError for dates or durations, which would be converted to nanoseconds."""
     if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
         return
     for name, dtype in zip(X.columns, X.dtypes, strict=False):
@@ -72,7 +72,7 @@ def check_columns(X: Any) -> None:
 
 
 def check_array_kind(argument: str, values: Any) -> None:
-    """Refuse a masked array, whose mask would be ignored, and complex numbers."""
+    """Raise ValueError for complex numbers and for masked arrays, whose mask would be ignored."""
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":
         raise ValueError(
             f"Complex data not supported: {argument} must hold real numbers, got type "
@@ -80,13 +80,13 @@ def check_array_kind(argument: str, values: Any) -> None:
         )
     if isinstance(values, np.ma.MaskedArray):
         raise ValueError(
-            f"{argument} must not be a masked array, because its mask would be ignored; use "
-            f"{argument}.filled(0) or the rows without masked values, for example, instead."
+            f"{argument} must not be a masked array, because its mask would be ignored; use an "
+            f"array such as {argument}.filled(0), or only rows without masked values, instead."
         )
 
 
 def check_no_missing(argument: str, values: Any) -> None:
-    """Refuse missing entries: None, NaN, NaT or pandas's NA."""
+    """Raise ValueError if an entry is missing: None, NaN, NaT or pandas.NA."""
     entries = np.asarray(values)
     row = first_missing(entries)
     if row is not None:
@@ -96,7 +96,7 @@ def check_no_missing(argument: str, values: Any) -> None:
 
 
 def which_are_missing(entries: np.ndarray) -> np.ndarray:
-    """Return which entries are None, NaN, NaT or pandas's NA, as an array of bool."""
+    """Return a boolean mask of the entries that are None, NaN, NaT or pandas.NA."""
     if entries.dtype.kind != "O":
         return entries != entries
     names = {"None", "nan", "NaN", "<NA>", "NaT"}
@@ -104,14 +104,14 @@ def which_are_missing(entries: np.ndarray) -> np.ndarray:
 
 
 def first_missing(entries: np.ndarray) -> int | None:
-    """Return the first row whose entry is missing, or None."""
+    """Return the index of the first row whose entry is missing, or None."""
     rows = np.flatnonzero(which_are_missing(entries))
     return int(rows[0]) if len(rows) else None
 
 
 @contextmanager
 def naming(argument: str) -> Iterator[None]:
-    """Return a context in which errors of scikit-learn and NumPy name the argument."""
+    """Return a context that adds the name of an argument to errors of scikit-learn and NumPy."""
     try:
         yield
     except (OverflowError, TypeError, ValueError) as error:
@@ -124,7 +124,7 @@ def naming(argument: str) -> Iterator[None]:
 def check_weights(
     argument: str, values: Any, n_rows: int, may_be_zero: bool = False
 ) -> np.ndarray:
-    """Return validated weights of rows as a new array of float64.
+    """Check the weights of rows, and return them as a new array of float64.
 
     Parameters
     ----------
@@ -201,14 +201,14 @@ def is_dask(values: Any) -> bool:
 
 
 def memmap_behind(rows: Any) -> Any:
-    """Return the memory-mapped array that an array is a view of, or None."""
+    """Return the memory-mapped array of which an array is a view, or None."""
     while rows is not None and getattr(rows, "_mmap", None) is None:
         rows = getattr(rows, "base", None)
     return rows
 
 
 def free_bytes() -> float:
-    """Return the free memory of this process in bytes; infinity if unknown."""
+    """Return the number of bytes of free memory for this process; infinity if unknown."""
     free = np.inf
     if _MACHINE.exists():
         for line in _MACHINE.read_text().splitlines():
@@ -221,7 +221,7 @@ def free_bytes() -> float:
 
 
 def _check_sparse(X: Any) -> None:
-    """Refuse a sparse matrix with indices out of range or inconsistent arrays."""
+    """Raise ValueError for a sparse matrix with invalid indices or inconsistent arrays."""
     wrong = None
     if X.dtype.kind not in "biuf":
         wrong = f"its values are of type {X.dtype}"
@@ -241,7 +241,7 @@ def _check_sparse(X: Any) -> None:
 
 
 def _wrong_compressed(X: Any) -> str | None:
-    """Return the defect of the arrays of a CSR, CSC or BSR matrix, or None."""
+    """Return a description of what is invalid in a CSR, CSC or BSR matrix, or None."""
     rows, columns = (
         n // size for n, size in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True)
     )
@@ -262,7 +262,7 @@ def _wrong_compressed(X: Any) -> str | None:
 
 
 def _wrong_coordinates(X: Any) -> str | None:
-    """Return the defect of the arrays of a COO matrix, or None."""
+    """Return a description of what is invalid in a COO matrix, or None."""
     for indices, size in zip(X.coords, X.shape, strict=True):
         if indices.dtype.kind not in "iu" or indices.shape != X.data.shape:
             return (
@@ -276,14 +276,14 @@ def _wrong_coordinates(X: Any) -> str | None:
 
 
 def _wrong_indices(indices: np.ndarray, size: int) -> str | None:
-    """Return the first defect of indices, which must be 0 to size - 1, or None."""
+    """Return a description of the first index that is not from 0 to size - 1, or None."""
     if len(indices) and not 0 <= indices.min() <= indices.max() < size:
         wrong = indices.min() if indices.min() < 0 else indices.max()
         return f"its indices include {wrong}, outside of 0 to {size - 1}"
     return None
 
 
-# The errors of scikit-learn and NumPy if rows contain other entries than finite numbers.
+# The messages of scikit-learn and NumPy for rows with entries that are not finite numbers.
 _NO_NUMBERS = re.compile(
     "contains (NaN|infinity)|could not convert string|must be a string or a real number|"
     "arrays of bytes/strings|Complex data|unsupported operand type"
@@ -294,7 +294,7 @@ _NO_NUMBERS = re.compile(
 def naming_entries(
     X: Any, order: np.ndarray | None = None, names: Sequence[Any] | None = None
 ) -> Iterator[None]:
-    """Return a context in which errors about non-finite entries name the entry.
+    """Return a context in which errors about non-finite entries contain the row and column.
 
     Parameters
     ----------
@@ -325,8 +325,8 @@ def _wrong_entry(
 ) -> str | None:
     """Return a message about the first column with an invalid entry, or None.
 
-    If the error is ``of_type``, entries that are not numbers come first, because missing values
-    may be valid, as an imputer fills them.
+    If the error is ``of_type``, entries that are not numbers take precedence, because missing
+    values may be valid for an imputer.
     """
     if len(getattr(X, "shape", ())) != 2:
         return None
@@ -348,10 +348,10 @@ def _wrong_entry(
 def _find_entry(
     X: Any, may_be_missing: bool, order: np.ndarray | None
 ) -> tuple[Any, int, int] | None:
-    """Return the first invalid entry as (value, column, row of the user's data), or None.
+    """Return the first invalid entry as (value, column index, user's row index), or None.
 
-    It is that of the first row in the first column with invalid entries. NaN and infinity are
-    invalid unless they ``may_be_missing``.
+    The first column with invalid entries is searched. NaN and infinity are invalid unless
+    ``may_be_missing`` is True.
     """
     columns: Iterable[int] = range(X.shape[1])
     is_sparse = hasattr(X, "tocsc")
@@ -377,7 +377,7 @@ def _find_entry(
 
 
 def _as_float(value: Any) -> float | None:
-    """Return a value as a float, NaN for None; None if it is not a number."""
+    """Convert a value to a float, and None to NaN; return None if it is not a number."""
     try:
         return float(value)
     except OverflowError:
@@ -387,7 +387,7 @@ def _as_float(value: Any) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy scalar as a Python scalar, and other values unchanged."""
+    """Convert a NumPy scalar to a Python scalar; return other values unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -395,12 +395,12 @@ _LABELS_AT_ONCE = 2**20
 
 
 def check_targets(X: Any, y: Any) -> np.ndarray:
-    """Return the targets of rows as an array, with the checks that all learners need."""
+    """Check targets as required by all learners, and return them as an array."""
     check_array_kind("y", y)
     if isinstance(y, list | tuple) and len({isinstance(label, str) for label in y}) > 1:
-        # An array of strings would turn None and NaN into labels.
+        # In an array of strings, None and NaN would become labels.
         labels = np.array(y, dtype=object)
-        raise ValueError(_why_no_labels(labels, TypeError("it mixes types")))
+        raise ValueError(_message_for_labels(labels, TypeError("it mixes types")))
     with naming("X and y"):
         check_consistent_length(X, y)
     with naming("y"):
@@ -411,7 +411,7 @@ def check_targets(X: Any, y: Any) -> np.ndarray:
 
 
 def _as_targets(y: Any) -> np.ndarray:
-    """Return y as an array, one-dimensional unless it has several columns."""
+    """Return y as an array, which is one-dimensional unless y has several columns."""
     shape = np.shape(y)
     if len(shape) == 2 and shape[1] > 1:
         return check_array(y, dtype=None, order="C", ensure_all_finite=False, input_name="y")
@@ -429,13 +429,13 @@ def count_targets(y: Any) -> int:
 
 
 def without_single_column(y: Any) -> np.ndarray:
-    """Return y or predictions as an array, one-dimensional unless it has several columns."""
+    """Return y or predictions as an array; a single column becomes one-dimensional."""
     y = np.asarray(y)
     return y if count_targets(y) > 1 else y.ravel()
 
 
 def find_classes(y: np.ndarray) -> np.ndarray:
-    """Return the sorted classes of the labels ``y``; refuse a single class."""
+    """Return the sorted classes in ``y``; raise ValueError if there is only one."""
     classes = distinct_labels(y)
     if len(classes) < 2:
         raise ValueError(f"y must hold at least 2 classes, got one class: {classes[0]}.")
@@ -452,18 +452,18 @@ def distinct_labels(y: np.ndarray) -> np.ndarray:
     """
     if y.dtype.kind in "mM" and (row := first_missing(y)) is not None:
         raise ValueError(f"y must hold a label for each row, got NaT in row {row}.")
-    if (span := _span_of(y)) is not None:  # integers, which scikit-learn always accepts
+    if (span := _range_of_labels(y)) is not None:  # integers, which scikit-learn always accepts
         counts = np.bincount(y.ravel().astype(np.intp) - span.start, minlength=len(span))
         return (np.flatnonzero(counts) + span.start).astype(y.dtype)
     try:
         check_classification_targets(y)
         return np.unique(y)
     except (TypeError, ValueError) as error:
-        raise ValueError(_why_no_labels(y, error)) from error
+        raise ValueError(_message_for_labels(y, error)) from error
 
 
-def _span_of(y: np.ndarray) -> range | None:
-    """Return the range from the smallest label to the largest, or None if it is large."""
+def _range_of_labels(y: np.ndarray) -> range | None:
+    """Return the range from the smallest to the largest integer label; None if it is large."""
     if y.dtype.kind not in "iu" or y.size == 0:
         return None
     span = range(int(y.min()), int(y.max()) + 1)
@@ -471,8 +471,8 @@ def _span_of(y: np.ndarray) -> range | None:
     return span if are_few and span.stop < 2**62 else None
 
 
-def _why_no_labels(y: np.ndarray, error: Exception) -> str:
-    """Return the message for labels that scikit-learn or NumPy refused."""
+def _message_for_labels(y: np.ndarray, error: Exception) -> str:
+    """Return the error message for labels that scikit-learn or NumPy did not accept."""
     if y.dtype != object:
         return f"y must hold class labels: {error}"
     row = first_missing(y)
@@ -487,9 +487,9 @@ def _why_no_labels(y: np.ndarray, error: Exception) -> str:
 
 
 def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
-    """Return the class codes (int32) of labels."""
+    """Convert labels to class codes (int32): indices of the sorted classes."""
     codes = np.empty(np.shape(y), np.int32)
-    if isinstance(y, np.ndarray) and (span := _span_of(y)) is not None:
+    if isinstance(y, np.ndarray) and (span := _range_of_labels(y)) is not None:
         codes_of_span = np.searchsorted(classes, span).astype(np.int32)
         return codes_of_span[y.astype(np.intp) - span.start]
     for begin in range(0, len(codes), _LABELS_AT_ONCE):  # because searchsorted returns int64
@@ -499,18 +499,18 @@ def as_codes(y: Any, classes: np.ndarray) -> np.ndarray:
 
 
 def predicted_codes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the class codes of predicted labels, -1 for unknown labels."""
+    """Convert predicted labels to class codes; unknown labels get -1."""
     codes = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
     return np.where(classes[codes] == labels, codes, -1)
 
 
 def as_numbers(y: np.ndarray | None) -> np.ndarray:
-    """Return the targets of a regressor as float64.
+    """Convert the targets of a regressor to float64.
 
     Raises
     ------
     ValueError
-        If they are not finite numbers.
+        If a target is not a finite number.
     """
     if y is None:
         raise ValueError("y must be given for a regressor, got None.")
@@ -525,7 +525,7 @@ def as_numbers(y: np.ndarray | None) -> np.ndarray:
 
 
 def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
-    """Return targets or weights in the type of the rows; refuse numbers that overflow."""
+    """Convert targets or weights to the dtype of the rows; raise ValueError if one overflows."""
     with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
         converted = numbers.astype(dtype, copy=False)
     assert_all_finite(converted, input_name=argument)
@@ -535,7 +535,7 @@ def in_type(numbers: np.ndarray, dtype: Any, argument: str = "y") -> np.ndarray:
 def times_classes(
     weights: np.ndarray | None, of_classes: tuple[float, ...], codes: np.ndarray, dtype: Any
 ) -> np.ndarray:
-    """Return the weights of rows times the weights of their classes, rounded once.
+    """Multiply the weights of rows by the weights of their classes, and round only the product.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The argument ``cv``: makes folds or splits from it, or raises an error with the reason."""
+"""Converts the argument ``cv`` to folds or splits."""
 
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -34,12 +34,13 @@ from optuna_treecv.rows.folds import stratified_chunks
 from optuna_treecv.rows.folds import stratified_sample
 from optuna_treecv.rows.folds import TrainRows
 
-#: Limits for splitters that never end: this many splits, or the number of rows if it is larger,
-#: and this many bytes.
+#: The limits for splitters that never end: the maximum number of splits (or the number of rows, if
+#: it is larger), and the maximum number of bytes.
 MOST_SPLITS, MOST_BYTES = 10_000, 2**32
 
-#: The last stratified folds, of at most this many rows, are cached, because several estimators are
-#: often compared on the same rows. They take 4 bytes per row and 8 per fold.
+#: The most recent stratified folds are cached if they have at most this number of rows, because
+#: several estimators are often compared on the same rows. They take 4 bytes per row and 8 per
+#: fold.
 MOST_KEPT = 2**22
 _kept: list[tuple[tuple[bytes, int, int], Folds]] = []
 
@@ -51,7 +52,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class ToCut:
-    """The rows to split, and how.
+    """The rows to split, and the options by which they are split.
 
     Attributes
     ----------
@@ -75,9 +76,9 @@ class ToCut:
 
 
 def make_cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int], n_repeats: int) -> list[Cut]:
-    """Return the folds or splits of each repeat.
+    """Return the folds or splits for each repeat.
 
-    A repeated splitter, such as ``RepeatedKFold``, gives several repeats.
+    A repeated splitter, such as ``RepeatedKFold``, has several repeats itself.
 
     Parameters
     ----------
@@ -103,7 +104,7 @@ def make_cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int], n_repeats: int)
 
 
 def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
-    """Return the folds or splits of ``cv``: one, or several for a repeated splitter."""
+    """Return a list of folds or splits; a repeated splitter has several."""
     n_rows, shuffle, seed = rows.n_rows, rows.shuffle, seeds(0)
     if isinstance(cv, str | bytes):
         if cv != "loo":
@@ -121,8 +122,8 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
     if isinstance(cv, float | np.floating):
         if not 0 < float(cv) < 1:
             raise ValueError(
-                "cv must be an int, or a number above 0 and below 1, the share of the rows that "
-                f"a hold-out tests, got {cv!r}."
+                "cv must be an int, or a float between 0 and 1 that is the share of test rows in "
+                f"a hold-out, got {cv!r}."
             )
         if rows.groups is None:
             return [_share(float(cv), rows, seed)]
@@ -168,7 +169,7 @@ def _folds_of_int(n_folds: int, rows: ToCut, seed: int) -> Folds:
 
 
 def _share(share: float, rows: ToCut, seed: int) -> Folds:
-    """Return one fold with a share of the rows, the last ones unless they are shuffled."""
+    """Return a single fold with a share of the rows: the last rows, or random ones if shuffled."""
     n_rows = rows.n_rows
     n_test = min(ceil(share * n_rows), n_rows - 1)
     test = np.arange(n_rows - n_test, n_rows)
@@ -185,7 +186,7 @@ def _refuse_groups(rows: ToCut, cv: str, hint: str) -> None:
 
 
 def are_pairs(cv: Any) -> bool:
-    """Return whether a sequence consists of pairs of arrays, not fold ids."""
+    """Return whether a sequence consists of pairs of arrays rather than fold ids."""
     if not isinstance(cv, Iterable) or isinstance(cv, str):
         return False
     first = next(iter(cv), None)
@@ -212,8 +213,8 @@ def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
         raise ValueError(f"{expected}: X has {rows.n_rows} rows, cv has {len(ids)} entries.")
     if np.any(ids < -1):
         raise ValueError(
-            "cv must not hold fold ids below -1, which stands for rows that are only trained on, "
-            f"got {ids.min()}."
+            f"cv must not contain fold ids below -1, got {ids.min()}; use -1 for rows that are "
+            "only trained on."
         )
     return folds_of_ids(ids, rows.shuffle, seed)
 
@@ -222,7 +223,7 @@ def _folds_of_given_ids(cv: Any, rows: ToCut, seed: int) -> Folds:
 
 
 def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
-    """Return folds if the test sets are partitions of the same rows, or else splits."""
+    """Return folds if the test sets of each repeat are a partition of the rows, else splits."""
     splits, is_ascending, problem = _read_splits(cv, name, rows)
     if splits.grows and splits.n_folds > 1:  # a chain reads the rows in their order
         return [splits]
@@ -247,10 +248,10 @@ def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]
 
 
 def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | None]:
-    """Read and check all splits.
+    """Read all splits of a splitter, and check them.
 
-    Also return whether the rows of all of them are ascending, and how the first training set
-    differs from all rows outside the test set; None if none differs.
+    Also return whether the rows of all splits are ascending, and how the first training set that
+    is not the complement of its test set differs from it (None if there is no such set).
     """
     n_rows = rows.n_rows
     trains: list[TrainRows] = []
@@ -303,7 +304,7 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
 
 
 def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
-    """Yield the pairs in ``cv``, or of a splitter with errors that name a missing argument."""
+    """Yield the pairs of training and test rows; errors name a missing argument."""
     try:
         yield from cv.split(rows.X, rows.y, rows.groups) if hasattr(cv, "split") else cv
     except (TypeError, ValueError) as error:
@@ -319,11 +320,11 @@ def _splits(cv: Any, name: str, rows: ToCut) -> Iterator[Any]:
 
 
 def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
-    """Return the row numbers of one set of a split; ``what`` describes it in errors."""
+    """Check the row indices of a training or test set; ``what`` describes the set in errors."""
     numbers = np.asarray(rows)
     if numbers.ndim != 1:
         raise ValueError(
-            f"cv must be a splitter that yields arrays of row numbers, but {what} {rows!r} in "
+            f"cv must be a splitter that yields arrays of row indices, but {what} {rows!r} in "
             f"split {split}."
         )
     if numbers.dtype == bool and numbers.shape == (n_rows,):
@@ -340,9 +341,9 @@ def _row_numbers(rows: Any, n_rows: int, what: str, split: int) -> np.ndarray:
 def _difference(
     trained: np.ndarray, is_other: np.ndarray, split: int, most: int | None
 ) -> str | None:
-    """Return how training rows differ from all rows outside the test set, or None.
+    """Return how training rows differ from the complement of the test set, or None.
 
-    The order of rows does not matter. ``most`` is ``max_train_size`` of a time series splitter.
+    The order of the rows is ignored. ``most`` is the ``max_train_size`` of a time series splitter.
     """
     times = np.bincount(trained, minlength=len(is_other))
     if np.any(missing := is_other & (times == 0)):
@@ -358,15 +359,15 @@ def _difference(
 def _partitions(
     tests: Sequence[np.ndarray], n_rows: int
 ) -> tuple[str, list[tuple[np.ndarray, range]]]:
-    """Group test sets into partitions of the same rows.
+    """Group the test sets of splits into partitions of the rows, one for each repeat.
 
     Returns
     -------
     str
-        The reason why this is impossible, or "".
+        The reason if this is impossible, else "".
     list of (ids, numbers)
-        The fold of each row, -1 for rows that are never tested, and the numbers of the splits, for
-        each partition.
+        For each partition, the fold of each row (-1 for rows that are never tested), and the
+        indices of the splits.
     """
     partitions: list[tuple[np.ndarray, range]] = []
     ids, begin = np.full(n_rows, -1), 0

@@ -1,6 +1,6 @@
-"""Rows prepared once, in the order and memory layout that the learners need.
+"""Prepares rows for training, once for all folds, in the layout that the learners need.
 
-The prepared order is that of the tree, so kernels read memory sequentially.
+Prepared rows are in the order of the tree, so kernels read memory sequentially.
 """
 
 from collections.abc import Callable
@@ -58,10 +58,11 @@ from optuna_treecv.rows.row_file import stamp_of
 
 @dataclass(frozen=True)
 class ColumnMaps:
-    """Imputes missing values, centres and scales columns with the statistics of each training set.
+    """Imputes, centers and scales columns by the statistics of each training set.
 
-    Prepared rows contain the features, with a placeholder for missing values, followed by one
-    indicator column per feature with missing values: 1 if the value is missing, else 0.
+    Prepared rows contain the features, in which a placeholder replaces missing values. They are
+    followed by one indicator column for each feature with missing values, which is 1 if the value
+    is missing, else 0.
 
     Attributes
     ----------
@@ -85,7 +86,7 @@ class ColumnMaps:
         return self.centre.shape[1] + len(self.filled)
 
     def apply(self, chunk: int, numbers: np.ndarray, is_centred: bool = True) -> np.ndarray:
-        """Map numbers of prepared columns to numbers of features, for the model of a chunk.
+        """Impute, center and scale prepared rows, or linear functions of them, for a chunk.
 
         Parameters
         ----------
@@ -106,7 +107,7 @@ class ColumnMaps:
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """Rows in the order of the tree.
+    """Prepared rows in the order of the tree.
 
     Attributes
     ----------
@@ -162,12 +163,12 @@ class PreparedRows:
 
     @property
     def here(self) -> "PreparedRows":
-        """These rows, or the first row if they are remote."""
+        """These rows; if they are remote, only the first row."""
         return self if self.first is None else self.first
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the rows, and of the moments of their blocks if they are scaled."""
+        """The number of bytes of the rows, and of the moments of their blocks if scaled."""
         X = self.X
         parts = [X]
         if isinstance(X, SparseRows):
@@ -176,34 +177,36 @@ class PreparedRows:
             parts = [X.data, X.indices, X.indptr]
         parts += [self.y, self.targets, self.weights, self.score_weights]
         dense = X.dense if isinstance(X, SparseRows) else X
-        # Three float64 vectors for each 64 rows, and for each pair of these, and so on.
+        # Three float64 vectors for each block of 64 rows, for each pair of these blocks, and so
+        # on.
         of_blocks = dense.size * 3 * 8 * 2 // 64 if isinstance(dense, np.ndarray) else 0
         return of_blocks + sum(part.nbytes for part in parts if part is not None)
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The moments of blocks of padded dense rows, or of the dense columns of sparse rows.
+        """The moments of blocks of dense rows, or of the dense columns of sparse rows.
 
-        All learners that scale rows share them.
+        They are shared by all learners that scale rows.
         """
         dense = self.X.dense if isinstance(self.X, SparseRows) else self.X
         assert dense is not None
         return Blocks(dense, self.may_miss, lambda n, dtype: self.empty((n,), dtype))
 
     def in_blocks(self, rows: slice | np.ndarray) -> Iterable[slice | np.ndarray]:
-        """Return rows in blocks, one of which at a time is in memory if the rows are on disk."""
+        """Yield blocks of rows. If the rows are on disk, only one block at a time is in memory."""
         if self.file is None or not isinstance(rows, slice):
             return (rows,)
         return starmap(slice, self.file.blocks(rows.start, rows.stop))
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return an uninitialised array for numbers of all rows, on disk if the rows are."""
+        """Return an uninitialized array with an entry for each row, on disk if the rows are."""
         return np.empty(shape, dtype) if self.file is None else self.file.empty(shape, dtype)
 
     def weights_with(self, of_classes: tuple[float, ...] | None) -> np.ndarray | None:
-        """Return the weights of padded rows times the weights of their classes; None: all are 1.
+        """Return row weights multiplied by class weights; None if all are 1.
 
-        Learners with the same class weights share the array, because there may be hundreds.
+        Learners with the same class weights share the array, because there may be hundreds of
+        learners.
         """
         if of_classes is None:
             return self.weights
@@ -216,9 +219,9 @@ class PreparedRows:
 
 
 def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
-    """Return rows of an array, a sparse matrix or a data frame.
+    """Select rows of an array, a sparse matrix or a data frame by index or slice.
 
-    A slice of an array is a view.
+    A slice of an array is returned as a view.
     """
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
@@ -226,7 +229,7 @@ def take_rows(X: Any, rows: slice | np.ndarray) -> Any:
 def in_given_order(
     prepared: np.ndarray, order: np.ndarray, labels: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return responses in the order of the user's rows, with labels instead of class codes."""
+    """Return outputs in the order of the user's rows, with labels instead of class codes."""
     if labels is not None:
         prepared = labels[prepared]
     responses = np.empty_like(prepared)
@@ -235,7 +238,7 @@ def in_given_order(
 
 
 class Data:
-    """The user's X and y, with the checks that apply to every learner.
+    """The user's X and y, with the checks that all learners require.
 
     Parameters
     ----------
@@ -319,7 +322,7 @@ class Data:
         self._stamp = stamp_of(_numbers_of(self.X))  # mapped rows become an array in memory
 
     def transformed(self, transform: Callable[[Any], Any]) -> "Data":
-        """Return data of transformed rows; remote rows are transformed by their workers."""
+        """Return the data with transformed rows. Workers transform their remote rows."""
         if self.is_remote:
             return self
         data = Data(transform(self.X), room=self.room)
@@ -330,7 +333,7 @@ class Data:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of the prepared rows in this process, with an intercept."""
+        """The number of bytes of the prepared rows in this process, with an intercept column."""
         if self.is_remote:
             return 0
         first = take_rows(self.X, slice(0, 1))
@@ -350,7 +353,7 @@ class Data:
         return isinstance(self.X, RemoteRows)
 
     def require_local(self, purpose: str, instead: str = "") -> None:
-        """Raise a ValueError if the rows are remote."""
+        """Raise ValueError if the rows are remote."""
         if self.is_remote:
             raise ValueError(
                 f"X must be in the memory of this process for {purpose}, got "
@@ -358,13 +361,13 @@ class Data:
             )
 
     def without_X(self) -> "Data":
-        """Return the same data without the rows."""
+        """Return a copy of the data without the rows."""
         bare = copy(self)
         bare.X = bare.X_given = bare.y_given = None
         return bare
 
     def subset(self, numbers: np.ndarray) -> "Data":
-        """Return the data of ascending rows, without X, which ``prepare_with`` adds."""
+        """Return the data for rows in ascending order, but without X; see ``prepare_with``."""
         subset = self.without_X()
         subset.n_rows, subset.numbers = len(numbers), numbers
         for name in ("y", "weights", "score_weights", "_codes"):
@@ -373,14 +376,14 @@ class Data:
         return subset
 
     def prepare_with(self, layout: RowLayout, X: Any, order: np.ndarray) -> PreparedRows:
-        """Return the rows X of a ``subset`` prepared in ``order``, which counts within them."""
+        """Prepare the rows X of a ``subset``; ``order`` contains indices of the rows in X."""
         self.X = X.tocsr() if hasattr(X, "tocsr") else X
         return self.prepare(layout, order)
 
     def _place(
         self, layout: RowLayout, order: np.ndarray, begins: Callable[[], np.ndarray] | None
     ) -> tuple[RemoteBlocks, PreparedRows]:
-        """Return remote blocks of the rows in ``order``, and the first row of X."""
+        """Place the rows in ``order`` in remote blocks; return these and the first row of X."""
         assert begins is not None
         if layout.target == "class":
             self.classes()  # those of all rows
@@ -400,10 +403,10 @@ class Data:
     def prepare(
         self, layout: RowLayout, order: np.ndarray, begins: Callable[[], np.ndarray] | None = None
     ) -> PreparedRows:
-        """Return the rows in ``order``, in the layout that a learner needs.
+        """Prepare the rows in ``order``, in the layout that a learner needs.
 
-        Remote rows stay on their workers, in blocks of about equal size. ``begins`` returns the
-        first row of each fold, and the number of rows.
+        Remote rows stay on their workers, in blocks of about equal size. ``begins`` is a function
+        that returns the offset of each fold, followed by the number of rows.
         """
         classes, file, first = None, None, None
         y = targets = None
@@ -468,11 +471,11 @@ class Data:
         )
 
     def _first_row(self) -> Any:
-        """Return the first row as floats."""
+        """Return the first row of X as floats."""
         return _as_floats(take_rows(self.X, slice(0, 1)))
 
     def _padded(self, layout: RowLayout, order: np.ndarray) -> np.ndarray | SparseRows:
-        """Return padded rows in ``order``; dense rows are read sequentially, which is faster."""
+        """Return padded rows in ``order``; dense rows are read sequentially for speed."""
         row = self._first_row()
         if sparse.issparse(row):
             X = _as_floats(self.X)
@@ -496,7 +499,7 @@ class Data:
     def _gather_forwards(
         self, layout: RowLayout, order: np.ndarray
     ) -> tuple[np.ndarray | SparseRows, RowFile]:
-        """Return padded rows in ``order`` on disk, for rows that exceed the memory limit."""
+        """Write padded rows in ``order`` to disk, for rows that exceed the memory limit."""
         free_cached_memory()
         row = self._first_row()
         width = padded_width(self.n_features + layout.intercept)
@@ -510,8 +513,9 @@ class Data:
             file: RowFile = DenseFile(pieces, order, width, row.dtype, self.room)
         elif layout.beside:
             raise ValueError(
-                "max_memory must be None if a step makes columns of sparse rows dense, as a "
-                "StandardScaler with means does; use with_mean=False, for example, instead."
+                "max_memory must be None if a step makes sparse columns dense, as a "
+                "StandardScaler with with_mean=True does; use an option such as with_mean=False "
+                "instead."
             )
         else:
             offsets, n_more = self.X.indptr, int(layout.intercept)
@@ -519,8 +523,8 @@ class Data:
         return file.rows, file
 
     def _pieces(self, layout: RowLayout) -> Iterator[tuple[int, Any]]:
-        """Yield padded rows in chunks, with the number of the first row of each."""
-        # Other estimators check their rows themselves.
+        """Yield (index of the first row, padded rows) for consecutive pieces of X."""
+        # Other estimators check the rows themselves.
         may_miss = layout.missing if layout.padded else b"\1" * self.n_features
         for chunk, numbers in self._given():
             with naming_entries(chunk, numbers, self._names):
@@ -529,7 +533,7 @@ class Data:
             yield int(numbers[0]), piece
 
     def _given(self) -> Iterator[tuple[Any, np.ndarray]]:
-        """Yield the user's rows in chunks, with their numbers."""
+        """Yield (rows, row indices) for consecutive pieces of the user's X."""
         n_rows = max(1, self.room.piece_bytes * self.n_rows // self.n_bytes)
         for first in range(0, self.n_rows, n_rows):
             self.check_unchanged()
@@ -545,7 +549,7 @@ class Data:
         self.check_unchanged()
 
     def check_unchanged(self) -> None:
-        """Refuse rows whose file was written, truncated or removed since it was opened."""
+        """Raise ValueError if the file of the rows was changed or removed since it was opened."""
         if self._stamp is None or stamp_of(_numbers_of(self.X)) == self._stamp:
             return
         raise ValueError(
@@ -554,7 +558,7 @@ class Data:
         )
 
     def why_only_fit(self, has_classes: bool) -> str:
-        """Return the reason why only ``fit`` supports the shapes of X and y; "" if others do.
+        """Return why only ``fit`` supports the shapes of X and y; "" if other methods do.
 
         Parameters
         ----------
@@ -569,7 +573,7 @@ class Data:
         return f"y has {columns}, got shape {self.y.shape}"
 
     def check_no_target_is_missing(self) -> None:
-        """Refuse missing targets of a regressor."""
+        """Raise ValueError if a target of a regressor is missing."""
         if self._targets_are_checked or self.y is None:
             return
         if self.y.dtype == object and self.y.ndim == 1:
@@ -582,14 +586,14 @@ class Data:
         self._targets_are_checked = True
 
     def feature_names(self) -> np.ndarray | None:
-        """Return the column names of a data frame if all are strings, as in scikit-learn."""
+        """Return the column names of a data frame if all are strings, as scikit-learn does."""
         names = getattr(self.X, "columns", self._names)
         if names is None or not all(isinstance(name, str) for name in names):
             return None
         return np.asarray(names, dtype=object)
 
     def classes(self) -> np.ndarray:
-        """Return the sorted classes of y."""
+        """Return the sorted classes in y."""
         if self.y is None:
             raise ValueError("y must be given for a classifier, got None.")
         if self._classes is None:
@@ -602,7 +606,7 @@ class Data:
         return self._classes
 
     def codes(self) -> np.ndarray:
-        """Return the class codes of y, in the narrowest unsigned type."""
+        """Return the class codes of y, in the smallest unsigned integer type."""
         if self._codes is None:
             narrow = np.min_scalar_type(len(self.classes()))
             self._codes = as_codes(self.y, self.classes()).astype(narrow)
@@ -610,12 +614,12 @@ class Data:
 
 
 def _numbers_of(X: Any) -> Any:
-    """Return the array with the numbers of rows."""
+    """Return the array that stores the values of dense or sparse rows."""
     return X.data if sparse.issparse(X) else X
 
 
 def _without_padding(X: np.ndarray | SparseRows, n_features: int) -> Any:
-    """Return padded rows in a form that estimators accept, without a copy."""
+    """Return a view of padded rows without the padding, for estimators in Python."""
     if isinstance(X, np.ndarray):
         return X[:, :n_features]
     begins = X.begins.astype(np.min_scalar_type(-int(X.begins[-1])), copy=False)
@@ -623,7 +627,7 @@ def _without_padding(X: np.ndarray | SparseRows, n_features: int) -> Any:
 
 
 def _as_floats(X: Any, numbers: np.ndarray | None = None) -> Any:
-    """Return rows as float64, or unchanged if float32; sparse rows as CSR.
+    """Convert rows to float64, unless they are float32; sparse rows become CSR.
 
     Errors name row i of X as row ``numbers[i]``.
     """
@@ -638,7 +642,7 @@ def _as_floats(X: Any, numbers: np.ndarray | None = None) -> Any:
 
 
 def _is_text(X: Any) -> bool:
-    """Return whether X is a sequence of strings, as for vectorizers."""
+    """Return whether X is a sequence of strings, such as documents for a vectorizer."""
     if isinstance(X, str | dict) or not hasattr(X, "__len__") or len(X) == 0:
         return False
     values = X if isinstance(X, list | tuple) else np.asarray(X)

@@ -1,7 +1,8 @@
-"""Remote rows in blocks: the interface that a cross-validation needs.
+"""The interface for remote rows, which are divided into blocks.
 
-Models are sent to the blocks, and rows never come back. This is section 4.1 of Joulani, Gyorgy &
-Szepesvari (2015). Only the implementation of these classes depends on the cluster.
+Models are sent to the blocks, whereas rows stay on their workers, as in section 4.1 of Joulani,
+Gyorgy & Szepesvari (2015). Only the subclasses of these classes depend on the library of the
+cluster.
 """
 
 from abc import ABC
@@ -17,16 +18,16 @@ import numpy as np
 
 T = TypeVar("T")
 
-#: (ascending row numbers) -> a picklable function (X of these rows, order) -> ``PreparedRows``.
+#: (ascending row indices) -> a picklable function, (X of these rows, order) -> ``PreparedRows``.
 Prepare = Callable[[np.ndarray], Callable[[Any, np.ndarray], Any]]
 
-# By how much blocks may differ in size, as a share of a block.
+# By how much the sizes of blocks may differ, relative to the size of a block.
 _LEEWAY = 0.05
 
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive prepared rows on one worker.
+    """A block of consecutive prepared rows on one worker.
 
     Attributes
     ----------
@@ -42,12 +43,12 @@ class Block:
         return int(self.rows.nbytes)
 
     def slice_of(self, start: int, stop: int) -> slice:
-        """Return the positions in the block of the prepared rows start to stop - 1."""
+        """Convert a range of prepared rows to a slice within the block."""
         return slice(start - self.start, stop - self.start)
 
 
 class RemoteRows(ABC):
-    """The user's rows on other machines.
+    """The user's rows on the workers of a cluster.
 
     Attributes
     ----------
@@ -71,7 +72,7 @@ class RemoteRows(ABC):
         return self.shape[0]
 
     def __getitem__(self, rows: slice) -> Any:
-        """Return the first row; other rows are remote."""
+        """Return the first row, the only one in this process."""
         if not isinstance(rows, slice) or rows not in (slice(0, 1), slice(None, 1)):
             raise TypeError("X is remote: only its first row is in this process.")
         return self.sample[:1]
@@ -79,13 +80,13 @@ class RemoteRows(ABC):
     @property
     @abstractmethod
     def n_blocks(self) -> int:
-        """The number of blocks that can be trained on at the same time."""
+        """The number of blocks on which models can be trained at the same time."""
 
     @abstractmethod
     def place(
         self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
     ) -> "RemoteBlocks":
-        """Permute the rows, and divide them into blocks.
+        """Permute the rows and divide them into blocks.
 
         Parameters
         ----------
@@ -100,7 +101,7 @@ class RemoteRows(ABC):
 
 
 class RemoteBlocks(ABC):
-    """Permuted rows in remote blocks.
+    """Permuted rows that are divided into remote blocks.
 
     Parameters
     ----------
@@ -116,16 +117,16 @@ class RemoteBlocks(ABC):
         return self.bounds[-1]
 
     def spans(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Return (block, first row, last row + 1) of the blocks that contain a range of rows."""
+        """Return (block, start, stop) for the blocks that contain a range of rows."""
         blocks = enumerate(pairwise(self.bounds))
         spans = [(number, max(start, first), min(stop, last)) for number, (first, last) in blocks]
         return [span for span in spans if span[1] < span[2]]
 
     def over(self, start: int, stop: int, function: Callable[..., T], *arguments: Any) -> list[T]:
-        """Return ``function(block, start, stop, *arguments)`` for each block of a range of rows.
+        """Call ``function(block, start, stop, *arguments)`` for each block of a range of rows.
 
-        The start and stop of the calls count from the first row of the block. Results are in the
-        order of the blocks, so that their sums do not depend on timing.
+        ``start`` and ``stop`` are relative to the first row of the block. Results are in the order
+        of the blocks, so their sum does not depend on the timing.
         """
         calls = []
         for number, first, last in self.spans(start, stop):
@@ -135,7 +136,7 @@ class RemoteBlocks(ABC):
         return self.run(calls)
 
     def run(self, calls: Sequence["RemoteCall"]) -> list[Any]:
-        """Make calls in parallel, and return their results in the order of the calls."""
+        """Run calls in parallel, and return their results in the order of the calls."""
         with self.calls() as running:
             for call in calls:
                 running.submit(call)
@@ -144,12 +145,12 @@ class RemoteBlocks(ABC):
 
     @abstractmethod
     def calls(self) -> "Calls":
-        """Return an object that makes calls on the workers of the blocks."""
+        """Return an object that runs calls on the workers of the blocks."""
 
 
 @dataclass(eq=False)
 class RemoteCall:
-    """A call ``function(block, *arguments)`` on the worker of the block; it may be repeated.
+    """A call ``function(block, *arguments)`` on the worker of the block, possibly repeated.
 
     Attributes
     ----------
@@ -174,7 +175,7 @@ class RemoteCall:
 
 
 class Calls(ABC):
-    """Calls on the workers of blocks; leaving the context cancels them."""
+    """Runs calls on the workers of blocks. Leaving the context cancels pending calls."""
 
     def __enter__(self) -> "Calls":
         return self
@@ -188,14 +189,15 @@ class Calls(ABC):
 
     @abstractmethod
     def next(self) -> tuple[RemoteCall, Any]:
-        """Wait for a result; return its call and the result, or raise the error of the call."""
+        """Wait for the next result; return (call, result), or raise the error of the call."""
 
 
 def block_bounds(begins: np.ndarray, n_rows: int, n_blocks: int) -> list[int]:
-    """Return the bounds of blocks of about equal size.
+    """Return the offsets of blocks of about equal size.
 
-    A bound is moved to the start of a fold if one is near, so that predictions of a fold need not
-    be sent. Equal sizes are more important, because all blocks wait for the largest one.
+    An offset is moved to the start of a fold if one is near. Each fold is then in a single block,
+    and its predictions need not be sent. Equal sizes are more important, because all blocks wait
+    for the largest one.
 
     Parameters
     ----------

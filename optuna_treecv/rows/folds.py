@@ -1,4 +1,4 @@
-"""Folds, which are a partition of the rows, and splits, any pairs of training and test rows."""
+"""Folds, which partition the rows, and splits, which are arbitrary pairs of row sets."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ TrainRows = int | np.ndarray | None
 
 
 class Split(NamedTuple):
-    """The training and test rows of one fold, in a compact form.
+    """The training and test rows of a split, stored compactly.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Split(NamedTuple):
     n_rows: int
 
     def train_rows(self) -> np.ndarray:
-        """Return the numbers of the training rows (intp), in their order."""
+        """Return the indices of the training rows (intp), in training order."""
         rows = self.train
         if rows is None:
             is_trained = np.ones(self.n_rows, bool)
@@ -72,9 +72,9 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Splits:
-    """Pairs of training and test rows that are not a partition, such as those of a time series.
+    """Pairs of training and test rows that are no partition, such as splits of a time series.
 
-    Chunk i is the i-th split that is evaluated.
+    Chunk i is the i-th split in the order of evaluation.
 
     Attributes
     ----------
@@ -106,9 +106,10 @@ class Splits:
 
     @cached_property
     def grows(self) -> bool:
-        """Whether the training sets are growing prefixes of the rows in their original order.
+        """Whether the training sets are prefixes of the rows, each longer than the previous one.
 
-        A chain trains on the first prepared rows, which would be others in another order.
+        The rows must be in their original order, because method="chain" trains on the first
+        prepared rows.
         """
         sizes = [size for size in self.trains if isinstance(size, int)]
         return (
@@ -119,42 +120,42 @@ class Splits:
 
     @property
     def n_tested(self) -> int:
-        """The total number of test rows of all splits."""
+        """The number of test rows, summed over all splits."""
         return sum(map(len, self.tests))
 
     @cached_property
     def n_trained(self) -> int:
-        """The total number of training rows of all splits."""
+        """The number of training rows, summed over all splits."""
         return int(self.count(np.ones(self.n_rows, bool))[0].sum())
 
     def number(self, chunk: int) -> int:
-        """Return the number of the split of a chunk."""
+        """Return the index of a chunk's split in the order of the splitter."""
         return chunk if self.numbers is None else int(self.numbers[chunk])
 
     def test_rows(self, chunk: int) -> np.ndarray:
-        """Return the test rows of a chunk's split, in the order of the splitter."""
+        """Return the indices of a chunk's test rows, in the order of the splitter."""
         return self.tests[self.number(chunk)].astype(np.intp)
 
     def model(self, chunk: int) -> int:
-        """Return the number of the model of a chunk; neighbouring chunks may share a model."""
+        """Return the index of a chunk's model. Neighboring chunks may share a model."""
         return chunk
 
     def split(self, chunk: int) -> Split:
-        """Return the training and test rows of a chunk."""
+        """Return the split of a chunk."""
         number = self.number(chunk)
         return Split(self.trains[number], self.tests[number], self.n_rows)
 
     def tested_from(self, first: int, last: int) -> np.ndarray:
-        """Return the concatenated test rows of the chunks first to last - 1."""
+        """Return the concatenated indices of the test rows of the chunks first to last - 1."""
         return np.concatenate([self.test_rows(chunk) for chunk in range(first, last)])
 
     def begins(self) -> np.ndarray:
-        """Return the offset of each chunk's rows among all test rows, and their number."""
+        """Return the offset of each chunk's test rows among all test rows, and their number."""
         sizes = [len(self.tests[self.number(chunk)]) for chunk in range(self.n_folds)]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def prepared(self, rows: np.ndarray) -> np.ndarray:
-        """Return the prepared row numbers of the user's rows, uint32."""
+        """Convert indices of the user's rows to indices of prepared rows (uint32)."""
         place = np.empty(self.n_rows, np.uint32)
         place[self.order] = np.arange(self.n_rows, dtype=np.uint32)
         return place[rows]
@@ -167,15 +168,15 @@ class Splits:
         return Splits(order, self.trains[:1], self.tests[:1], why_no_tree=self.why_no_tree)
 
     def equals(self, other: object) -> bool:
-        """Return whether both have the same splits and the same order of rows."""
+        """Return whether another object has the same splits and the same order of rows."""
         return isinstance(other, Splits) and _are_equal(self.arrays(), other.arrays())
 
     def fits_like(self, other: object) -> bool:
-        """Return whether both have the same training and test rows in each split."""
+        """Return whether each split of another object has the same training and test rows."""
         return isinstance(other, Splits) and _are_equal(self._rows(), other._rows())
 
     def arrays(self) -> Iterator[np.ndarray | None]:
-        """Yield the arrays that identify these splits among those with the same number."""
+        """Yield the arrays that, together with the number of splits, identify these splits."""
         yield from (self.order, self.numbers)
         yield from self._rows()
 
@@ -185,7 +186,7 @@ class Splits:
             yield np.array([rows]) if isinstance(rows, int) else rows
 
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of marked rows in each chunk's training set and test set."""
+        """Return how many marked rows are in each chunk's training set and in its test set."""
         chunks = range(self.n_folds)
         n_trained = [np.count_nonzero(is_marked[self.split(i).train_rows()]) for i in chunks]
         n_tested = [np.count_nonzero(is_marked[self.test_rows(i)]) for i in chunks]
@@ -196,8 +197,8 @@ class Splits:
 class Folds:
     """A partition of the rows into ``n_folds`` chunks of consecutive prepared rows.
 
-    Each fold's model is trained on all rows outside its chunk. Rows before the first chunk are in
-    every training set and in no test set.
+    The model of a fold is trained on all rows outside its chunk. Rows that precede the first chunk
+    are in every training set and in no test set.
 
     Attributes
     ----------
@@ -224,34 +225,34 @@ class Folds:
         return len(self.order)
 
     def begins(self) -> np.ndarray:
-        """Return the bounds of all chunks, shape (n_folds + 1,)."""
+        """Return the offsets of all chunks and the number of rows, shape (n_folds + 1,)."""
         if self.bounds is not None:
             return self.bounds
         return np.arange(self.n_folds + 1, dtype=np.int64) * self.n_rows // self.n_folds
 
     @property
     def n_tested(self) -> int:
-        """The total number of test rows of all folds."""
+        """The number of test rows, summed over all folds."""
         return self.n_rows - (0 if self.bounds is None else int(self.bounds[0]))
 
     @property
     def n_trained(self) -> int:
-        """The total number of training rows of all folds."""
+        """The number of training rows, summed over all folds."""
         return self.n_folds * self.n_rows - self.n_tested
 
     def number(self, chunk: int) -> int:
-        """Return the fold number of a chunk."""
+        """Return the index of a chunk's fold."""
         return chunk if self.numbers is None else int(self.numbers[chunk])
 
     def test_rows(self, chunk: int) -> np.ndarray:
-        """Return the test rows of a chunk's fold, in the order of the splitter."""
+        """Return the indices of the test rows of a chunk's fold, in the order of the splitter."""
         if self.splits is not None:
             return self.splits.test_rows(self.number(chunk))
         begins = self.begins()
         return np.sort(self.order[begins[chunk] : begins[chunk + 1]]).astype(np.intp)
 
     def tested_from(self, first: int, last: int) -> np.ndarray:
-        """Return the test rows of the chunks first to last - 1, in prepared order."""
+        """Return the test rows' indices of the chunks first to last - 1, in prepared order."""
         if self.bounds is None:
             begin, end = (chunk * self.n_rows // self.n_folds for chunk in (first, last))
         else:
@@ -259,17 +260,17 @@ class Folds:
         return self.order[begin:end]
 
     def model(self, chunk: int) -> int:
-        """Return the number of the model of a chunk, which is the number of the chunk."""
+        """Return the index of a chunk's model, which is the chunk itself."""
         return chunk
 
     def split(self, chunk: int) -> Split:
-        """Return the training and test rows of a chunk."""
+        """Return the split of a chunk."""
         if self.splits is not None:
             return self.splits.split(self.number(chunk))
         return Split(None, self.test_rows(chunk).astype(np.uint32), self.n_rows)
 
     def equals(self, other: object) -> bool:
-        """Return whether both have the same chunks of the same rows in the same order."""
+        """Return whether another object has the same chunks, with rows in the same order."""
         return (
             isinstance(other, Folds)
             and np.array_equal(self.begins(), other.begins())
@@ -277,11 +278,11 @@ class Folds:
         )
 
     def fits_like(self, other: object) -> bool:
-        """Return whether both have the same training and test sets, in any order of folds."""
+        """Return whether another object has the same folds, in any order."""
         return isinstance(other, Folds) and np.array_equal(self._ids(), other._ids())
 
     def _ids(self) -> np.ndarray:
-        """Return the first row of the fold of each row; -1 for rows that are only trained on."""
+        """For each row, return the first row of its fold; -1 for rows that are only trained on."""
         begins = self.begins()
         tested = self.order[begins[0] :]
         firsts = np.minimum.reduceat(tested, begins[:-1] - begins[0])
@@ -290,13 +291,13 @@ class Folds:
         return ids
 
     def arrays(self) -> Iterator[np.ndarray | None]:
-        """Yield the arrays that, with the number of folds, identify these folds."""
+        """Yield the arrays that, together with the number of folds, identify these folds."""
         yield from (self.order, self.bounds, self.numbers)
         if self.splits is not None:
             yield from self.splits.arrays()
 
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of marked rows in each chunk's training set and test set.
+        """Return how many marked rows are in each chunk's training set and in its test set.
 
         Parameters
         ----------
@@ -312,8 +313,8 @@ class Folds:
 class FoldPairs(Splits):
     """The splits of nested cross-validation, whose models hold out two folds.
 
-    A split tests one of the folds that its model holds out. The splits of a model are adjacent.
-    There may also be models that hold out and test a single fold.
+    Each split tests one of the two folds that its model holds out, and the splits of a model are
+    adjacent. There may also be models that hold out and test a single fold.
 
     Attributes
     ----------
@@ -327,7 +328,7 @@ class FoldPairs(Splits):
 
     @classmethod
     def of(cls, folds: Folds, with_single: bool) -> "FoldPairs":
-        """Return the splits of all pairs of folds; with ``with_single``, of single folds, too."""
+        """Return the splits for all pairs of folds and, if ``with_single``, for single folds."""
         k = folds.n_folds
         models = tuple(
             (i, j) if i < j else (i,) for i in range(k) for j in range(i + (not with_single), k)
@@ -343,7 +344,7 @@ class FoldPairs(Splits):
         )
 
     def model(self, chunk: int) -> int:
-        """Return the number of the model of a split."""
+        """Return the index of the model of a split."""
         return int(self._models_of_splits[chunk])
 
     @cached_property
@@ -362,7 +363,7 @@ class FoldPairs(Splits):
         yield self._models_of_splits
 
     def count(self, is_marked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of marked rows in each split's training set and test set."""
+        """Return how many marked rows are in each split's training set and in its test set."""
         n_others, n_tested = self.folds.count(is_marked)
         n_left_out = np.array([n_tested[list(model)].sum() for model in self.models])
         n_trained = n_others[0] + n_tested[0] - n_left_out
@@ -374,7 +375,7 @@ Cut = Folds | Splits
 
 
 def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
-    """Return which columns have entries in some row, but in none of a training set.
+    """Return which columns are present in X but absent from each fold's training set.
 
     Parameters
     ----------
@@ -395,7 +396,7 @@ def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
         ones = columns.astype(np.float64)
         ones.data[:] = 1
         lacks = tested @ ones
-        # A training set lacks a column if its chunk has all rows of it.
+        # A column is absent in a training set if all rows in which it is present are in the chunk.
         lacks.data = lacks.data == n_of_column[lacks.indices]
         return lacks
     by_row = columns.tocsr()
@@ -406,19 +407,19 @@ def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
 
 
 def even_folds(n_rows: int, n_folds: int, shuffle: bool, seed: int) -> Folds:
-    """Return folds of a permutation of the rows, or of the rows in their original order.
+    """Divide the rows, permuted or in their original order, into folds of about equal size.
 
-    If there are as many folds as rows, fold i tests row i, as in ``LeaveOneOut``.
+    If the number of folds is the number of rows, fold i tests row i, as in ``LeaveOneOut``.
     """
     order = permutation(n_rows, seed, OF_ROWS) if shuffle else np.arange(n_rows, dtype=np.uint32)
     return Folds(order, n_folds, numbers=order if n_folds == n_rows else None)
 
 
 def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, splits: Splits | None = None) -> Folds:
-    """Return one chunk per fold id; rows with the id -1 are only trained on.
+    """Return folds with one chunk per fold id; rows with the id -1 are only trained on.
 
-    With ``shuffle`` the folds are permuted, because neighbouring chunks train on each other's rows
-    last, and should not be neighbours in the data.
+    If ``shuffle``, the folds are permuted: models of neighboring chunks are trained on each
+    other's rows last, so neighboring chunks should not be neighbors in the data.
     """
     is_tested = ids >= 0
     present, folds, sizes = np.unique(ids[is_tested], return_inverse=True, return_counts=True)
@@ -443,7 +444,7 @@ def folds_of_ids(ids: np.ndarray, shuffle: bool, seed: int, splits: Splits | Non
 def hold_out(
     test: np.ndarray, n_rows: int, shuffle: bool, seed: int, splits: Splits | None = None
 ) -> Folds:
-    """Return one fold that tests some rows and is trained on all others."""
+    """Return a single fold that tests the given rows and is trained on all others."""
     rows = permutation(n_rows, seed, OF_ROWS) if shuffle else np.arange(n_rows, dtype=np.uint32)
     is_tested = np.zeros(n_rows, bool)
     is_tested[test] = True
@@ -453,10 +454,10 @@ def hold_out(
 
 
 def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
-    """Return only the split with number 0.
+    """Return folds or splits that contain only split 0.
 
-    It is a hold-out if its model is trained on all rows outside the test set. With ``shuffle``
-    the rows are permuted, unless they are a time series.
+    The result is a hold-out if the model of the split is trained on all rows outside the test set.
+    If ``shuffle``, the rows are permuted, unless the splits are a time series.
     """
     if isinstance(cut, Folds):
         chunk = 0 if cut.numbers is None else int(np.flatnonzero(cut.numbers == 0)[0])
@@ -471,9 +472,9 @@ def first_split(cut: Cut, shuffle: bool, seed: int) -> Cut:
 
 
 def one_pass(cut: Cut) -> Folds:
-    """Return one fold that tests all rows after the first eighth, in prepared order.
+    """Return a single fold that tests all rows after the first eighth, in prepared order.
 
-    Rows that are only trained on precede them, too.
+    Rows that are only trained on also precede the tested rows.
 
     Raises
     ------
@@ -492,7 +493,7 @@ def one_pass(cut: Cut) -> Folds:
 
 
 def by_number(cut: Cut, scores: np.ndarray) -> np.ndarray:
-    """Return the scores of the first chunks in the order of fold numbers.
+    """Sort the scores of the first chunks by fold index.
 
     Parameters
     ----------
@@ -521,7 +522,7 @@ def _are_equal(these: Iterable[np.ndarray | None], those: Iterable[np.ndarray | 
 
 
 def packed(rows: np.ndarray, n_rows: int) -> TrainRows:
-    """Return training rows in their most compact form, which preserves order and repetitions."""
+    """Return training rows in the most compact form that preserves order and repetitions."""
     if len(rows) and np.all(rows[1:] > rows[:-1]):
         if rows[-1] == len(rows) - 1:
             return len(rows)
@@ -533,7 +534,7 @@ def packed(rows: np.ndarray, n_rows: int) -> TrainRows:
 
 
 def permutation(n: int, seed: int, purpose: int) -> np.ndarray:
-    """Return a random permutation, uint32, which depends on seed and purpose."""
+    """Return a random permutation (uint32) that depends on a seed and a purpose."""
     order = np.empty(n, np.uint32)
     random_order(derive_seed(seed, purpose), 0, n, 0, order)
     return order
@@ -545,7 +546,7 @@ def permutation(n: int, seed: int, purpose: int) -> np.ndarray:
 def stratified_chunks(
     codes: np.ndarray, n_folds: int, rows: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return an order of the rows, and the bounds of stratified folds in it.
+    """Return an order of the rows, and the offsets of stratified folds in it.
 
     The rows of each class are dealt out to the folds in turn, and each class continues where the
     previous class stopped. Therefore the folds differ by at most one row, both in each class and
@@ -580,7 +581,7 @@ def stratified_chunks(
         parts = max(1, (1 << most.bit_length() >> 1) // n_folds)
     n_chunks = parts * n_folds
     # Some chunks get one row more of a class than others. The first turn is random, so that these
-    # chunks are not always the same.
+    # are not always the same chunks.
     turns = np.roll(_turns(n_chunks), -(derive_seed(seed, _FIRST_TURN) % n_chunks))
     narrow = turns.astype(np.min_scalar_type(n_chunks - 1))
     chunks = np.empty(len(codes), narrow.dtype)
@@ -592,9 +593,9 @@ def stratified_chunks(
 
 
 def stratified_sample(codes: np.ndarray, n_sampled: int, seed: int) -> np.ndarray:
-    """Return the rows of a stratified sample, in ascending order.
+    """Return the row indices of a stratified sample, in ascending order.
 
-    It has m * n_sampled / n rows, rounded up or down, of a class with m of the n rows.
+    Of a class with m of the n rows, the sample has m * n_sampled / n rows, rounded up or down.
 
     Parameters
     ----------
@@ -610,7 +611,7 @@ def stratified_sample(codes: np.ndarray, n_sampled: int, seed: int) -> np.ndarra
 
 
 def _by_class(codes: np.ndarray, seed: int) -> np.ndarray:
-    """Return the rows grouped by class, in random order within each class."""
+    """Return the row indices grouped by class, in random order within each class."""
     drawn = permutation(len(codes), seed, _MEMBERS)
     most = int(codes.max())
     narrow = codes.astype(np.min_scalar_type(most), copy=False)
@@ -618,7 +619,7 @@ def _by_class(codes: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _sorted_by(rows: np.ndarray, keys: np.ndarray, n_keys: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows in a stable order by key, and the offset of each key."""
+    """Sort rows by key (stable), and return them and the offset of each key."""
     done, begins = np.empty_like(rows), np.empty(n_keys + 1, np.int64)
     sort_by_key(rows, keys, begins, done)
     return done, begins
@@ -627,8 +628,8 @@ def _sorted_by(rows: np.ndarray, keys: np.ndarray, n_keys: int) -> tuple[np.ndar
 def _turns(n_chunks: int) -> np.ndarray:
     """Return the order in which rows are dealt out to the chunks.
 
-    For a power of two, turn i is i with its bits reversed. So the left half of the chunks gets the
-    even turns, and the left quarter every fourth turn.
+    For a power of two, entry i is i with its bits reversed. Thus the left half of the chunks gets
+    the even turns, and the left quarter every fourth turn.
     """
     if n_chunks & (n_chunks - 1) != 0:
         return np.arange(n_chunks)

@@ -1,4 +1,4 @@
-"""The memory layout of rows that a learner needs, and sparse rows for kernels."""
+"""The memory layout of prepared rows, and sparse rows for kernels."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ class RowLayout:
 class SparseRows:
     """Sparse rows in CSR format; the columns of each row are in ascending order.
 
-    Some columns may be stored separately as dense columns, without sparse entries.
+    Columns without zeros may be stored separately as dense columns.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class SparseRows:
         return self.values.dtype
 
     def __getitem__(self, rows: slice | np.ndarray) -> "SparseRows":
-        """Return the rows of a slice or with these numbers."""
+        """Return the rows of a slice or of an array of row indices."""
         at: slice | np.ndarray
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(self))

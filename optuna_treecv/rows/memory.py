@@ -15,39 +15,40 @@ from optuna_treecv._kernels.prepare import address
 from optuna_treecv._kernels.prepare import copy_rows
 from optuna_treecv.rows.layout import SparseRows
 
-# Memory of prepared rows between these sizes is cached and reused: with new memory, which the
-# system must fill with zeros, preparing rows takes twice as long. NumPy does not get less than 4
-# MiB from the system.
+# The memory of prepared rows is cached and reused if its size is between these bounds. Preparing
+# rows takes twice as long with new memory, because the system must fill it with zeros. NumPy
+# requests less than 4 MiB from its own allocator rather than from the system.
 _LEAST_KEPT, MOST_KEPT = 2**22, 2**28
 
-#: The memory of a smaller part would consist mostly of pages that it shares with others.
+#: The minimum size of a part. Most pages of a smaller part would be shared with other parts.
 LEAST_PART = 4 * mmap.PAGESIZE
 
-# The cached memory: at most one array, which is unused.
+# The cached memory: at most one unused array.
 _kept: list[np.ndarray] = []
 
 
 class _Lent(np.ndarray):
-    """Memory that is returned to the cache when the last array in it is deleted.
+    """An array whose memory is returned to the cache when its last view is deleted.
 
-    Because of its type, views refer to this array as their base, and not to the memory behind it.
+    It is a subclass of ndarray, so that ``base`` of a view is this array rather than the owner of
+    the memory.
     """
 
 
 def aligned_bytes(n_bytes: int) -> np.ndarray:
-    """Return uninitialised bytes aligned to a cache line of 64 bytes."""
+    """Return an uninitialized array of bytes, aligned to a cache line of 64 bytes."""
     return _aligned(np.empty(n_bytes + 64, np.uint8), n_bytes)
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
-    """Return an uninitialised array aligned to a cache line."""
+    """Return an uninitialized array that is aligned to a cache line."""
     return aligned_bytes(prod(shape) * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
 def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return an uninitialised array aligned to a cache line, in cached memory if possible.
+    """Return an uninitialized array for rows, which reuses cached memory if possible.
 
-    At most 256 MiB are cached: the memory of the array that was deleted last.
+    The memory of the array that was deleted last is cached, at most 256 MiB.
     """
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
     if not _LEAST_KEPT <= n_bytes <= MOST_KEPT:
@@ -64,10 +65,11 @@ def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def empty_parts(n_parts: int, n_bytes: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return uninitialised bytes, and equal parts of them that can be freed separately.
+    """Return uninitialized bytes, and equal parts of them that can be freed separately.
 
-    The memory of a part, except for at most two pages, is returned to the system with the last
-    array in it, if no array of the whole exists. On Windows it is freed with the last part.
+    When the last array in a part is deleted, the memory of this part, except for at most two
+    pages, is returned to the system if no array of the whole exists. On Windows, all memory is
+    freed with the last part.
 
     Returns
     -------
@@ -78,7 +80,8 @@ def empty_parts(n_parts: int, n_bytes: int) -> tuple[np.ndarray, list[np.ndarray
         whole = np.empty(n_parts * n_bytes, np.uint8)
         return whole, list(whole.reshape(n_parts, n_bytes))
     pages = mmap.mmap(-1, n_parts * n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # As in NumPy: filling small pages takes three times as long. Not every system has huge pages.
+    # Request huge pages, as NumPy does, because filling small pages takes three times as long. Not
+    # all systems support them.
     with suppress(AttributeError, OSError):
         pages.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(pages, np.uint8)
@@ -118,7 +121,7 @@ def padded_width(n_columns: int) -> int:
 def pad_rows(
     X: Any, order: np.ndarray, intercept: bool, missing: bytes = b"", beside: bytes = b""
 ) -> np.ndarray | SparseRows:
-    """Copy ``X[order]``, padded with zeros after an optional intercept column of ones.
+    """Copy ``X[order]`` with an optional intercept column of ones, and pad it with zero columns.
 
     Parameters
     ----------
@@ -148,12 +151,12 @@ def pad_rows(
 def write_rows(
     X: np.ndarray, intercept: bool, missing: bytes, rows: np.ndarray, **places: np.ndarray
 ) -> None:
-    """Write padded rows with ``copy_rows``, and check that all numbers are finite."""
+    """Write padded rows by ``copy_rows``, and check that all values are finite."""
     if any(stride % X.itemsize for stride in X.strides):
         X = X.copy()  # the strides of a field of packed records are not multiples of the item size
     if not copy_rows(X, float(intercept), rows, **places):
         may_miss = np.frombuffer(missing, bool) if missing else np.zeros(X.shape[1], bool)
-        # Raises an error that names the value.
+        # This raises an error that contains the value.
         assert_all_finite(X[:, ~may_miss], input_name="X")
         assert_all_finite(X[:, may_miss], input_name="X", allow_nan=True)
 
@@ -187,10 +190,10 @@ def _sparse_rows(
 def split_columns(
     X: sparse.csr_array, is_beside: np.ndarray
 ) -> tuple[sparse.csr_array, np.ndarray]:
-    """Separate dense columns from sparse rows.
+    """Move the dense columns of sparse rows to a separate dense array.
 
-    A step such as a StandardScaler leaves no zeros in the columns that it centres, while the
-    columns of a OneHotEncoder in the same table are mostly zeros.
+    For example, a StandardScaler leaves no zeros in the columns that it centers, whereas most
+    entries in the columns of a OneHotEncoder are zero.
 
     Parameters
     ----------
@@ -211,7 +214,7 @@ def split_columns(
 
 
 def largest_norm2(X: Any, n_features: int) -> float:
-    """Return the largest |x|^2 of all rows without the intercept, computed in float64.
+    """Return the largest squared norm of a row, without the intercept, computed in float64.
 
     The result is the same for dense and sparse rows.
 

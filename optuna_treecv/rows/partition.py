@@ -1,10 +1,10 @@
-"""The partition of the tree: the folds that nodes hold out, and the rows of training phases.
+"""The partition of the rows by the tree: which folds a node holds out, and the training phases.
 
-The tree is that of Joulani, Gyorgy & Szepesvari (2015). The partition is immutable and independent
-of learners.
+The tree is the one of Joulani, Gyorgy & Szepesvari (2015). A partition is immutable and does not
+depend on a learner.
 
-Chunks are numbered from 0, and a node is a half-open range of them. The paper numbers from 1 and
-includes both ends, so its (s, e) is our (first + 1, last).
+Chunks are numbered from 0, and a node is a half-open range of chunks. The paper numbers chunks
+from 1 and includes both ends, so (s, e) in the paper is (first + 1, last) here.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ import numpy as np
 from optuna_treecv._kernels.order import order_with_replays
 from optuna_treecv._kernels.order import random_order
 
-#: Prepared rows in training order: a range, or row numbers (uint32).
+#: Prepared rows in training order: a range, or an array of row indices (uint32).
 Rows = slice | np.ndarray
 
 
 class Replays(NamedTuple):
-    """The replays of a phase of several epochs: further updates with rows that are not held out.
+    """Repeated updates in a phase with several epochs, by rows that are not held out.
 
     Each new row is followed by ``n_epochs - 1`` replays. They are drawn without replacement from
     the rows 0 to n_rows - 1 except the held-out rows held_start to held_stop - 1; new rows are
@@ -35,11 +35,11 @@ class Replays(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A training phase: the rows start to stop - 1, in prepared order or in a random order.
+    """A training phase: the prepared rows start to stop - 1, in prepared or in random order.
 
-    The random order is a function of (seed, range, rows seen before). These numbers therefore
-    identify the rows and their order, which ``rows`` computes on demand. ``n_seen`` counts rows,
-    not updates. With replays, the first of every ``n_epochs`` rows is a new row.
+    The random order depends only on the seed, the range and ``n_seen``, the number of rows (not
+    updates) seen before. Therefore these numbers identify the rows and their order, which ``rows``
+    computes on demand. With replays, the first of every ``n_epochs`` rows is a new row.
     """
 
     start: int
@@ -59,7 +59,7 @@ class Phase(NamedTuple):
 
     @property
     def n_updates(self) -> int:
-        """The number of rows trained on, replays included."""
+        """The number of rows trained on, including replays."""
         return self.n_epochs * self.n_rows
 
     @property
@@ -89,7 +89,7 @@ class Phase(NamedTuple):
 
 
 def rows_of(phase: Phase | Rows) -> Rows:
-    """Return the rows of a phase; rows are returned unchanged."""
+    """Return the rows of a phase; return rows unchanged."""
     return phase.rows if isinstance(phase, Phase) else phase
 
 
@@ -101,7 +101,7 @@ def cut(rows: Rows, begin: int, end: int) -> Rows:
 
 
 class Node(NamedTuple):
-    """The held-out chunks first to last - 1; the node's model is trained on all other rows."""
+    """A node of the tree. Its model is trained on all rows except the chunks first to last - 1."""
 
     first: int
     last: int
@@ -142,28 +142,28 @@ class Partition:
         return Node(0, self.n_folds)
 
     def begin(self, chunk: int) -> int:
-        """Return the first prepared row of a chunk."""
+        """Return the offset of a chunk: the index of its first prepared row."""
         return (
             chunk * self.n_rows // self.n_folds if self.bounds is None else int(self.bounds[chunk])
         )
 
     def begins(self, node: Node) -> np.ndarray:
-        """Return the first prepared row of each chunk of a node, int64."""
+        """Return the offset of each chunk of a node (int64)."""
         if self.bounds is not None:
             return self.bounds[node.first : node.last]
         return np.arange(node.first, node.last, dtype=np.int64) * self.n_rows // self.n_folds
 
     def rows(self, node: Node) -> tuple[int, int]:
-        """Return (start, stop): a node holds out the prepared rows start to stop - 1."""
+        """Return (start, stop) of the prepared rows that a node holds out."""
         return self.begin(node.first), self.begin(node.last)
 
     @property
     def first_phase(self) -> Phase:
-        """The training phase of the root's model, usually without rows."""
+        """The training phase of the root's model, which usually has no rows."""
         return self.phase_of(0, self.begin(0), 0, (self.begin(0), self.n_rows))
 
     def phase_of(self, start: int, stop: int, n_seen: int, held: tuple[int, int]) -> Phase:
-        """Return the phase on the rows start to stop - 1.
+        """Return the training phase for the prepared rows start to stop - 1.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class Partition:
     def phase(self, parent: Node, child: Node) -> Phase:
         """Return the phase that trains the model of ``parent`` into the model of ``child``.
 
-        It consists of the rows that only the parent holds out.
+        The phase consists of the rows that the parent holds out and the child does not.
         """
         start, stop = self.rows(parent)
         n_seen = self.n_rows - (stop - start)
@@ -205,10 +205,10 @@ class Partition:
         return self.phase_of(start, stop, n_seen, self.rows(child))
 
     def rest(self, fold: Node, epoch: int = 0) -> np.ndarray:
-        """Return all rows that ``fold`` does not hold out, for the standard method.
+        """Return all training rows of a fold, for method="standard".
 
-        Each epoch after the first one has a new random order. A random order is drawn for the
-        range that begins after the fold and wraps around at the last row.
+        Each epoch after the first one has a new random order. It is drawn for the range of rows
+        that starts after the fold and wraps around at the last row.
         """
         start, stop = self.rows(fold)
         if not self.random and epoch == 0:
@@ -219,9 +219,9 @@ class Partition:
         return np.where(rows < self.n_rows, rows, rows - np.uint32(self.n_rows))
 
     def blocks(self, most: int) -> list[Node]:
-        """Return the subtrees at the greatest depth with at most ``most`` subtrees, from the left.
+        """Return the subtrees at the greatest depth that has at most ``most`` subtrees.
 
-        ``most`` is at least 1. A leaf above that depth is a separate block.
+        ``most`` must be at least 1. A leaf above this depth is a separate subtree.
         """
         nodes = [self.root]
         while len(nodes) < self.n_folds:

@@ -1,7 +1,7 @@
 """Prepared rows on disk, memory-mapped, if they exceed the memory limit.
 
-They are in the order of the tree, so all reads are sequential. Kernels read mapped memory as any
-other, so models are bit for bit those of rows in memory.
+Rows are in the order of the tree, so all reads are sequential. Kernels read mapped memory like any
+other memory, so models are equal, bit for bit, to models of rows in memory.
 """
 
 from abc import ABC
@@ -52,7 +52,7 @@ _IN_MEMORY = {"tmpfs", "ramfs"}
 
 @dataclass(frozen=True)
 class Room:
-    """The memory limit of prepared rows, and the folder for rows that exceed it.
+    """The memory limit for prepared rows, and the folder for rows that exceed it.
 
     Attributes
     ----------
@@ -73,30 +73,30 @@ class Room:
 
     @property
     def piece_bytes(self) -> int:
-        """The maximum number of bytes of the user's rows that are read at once."""
+        """The maximum number of bytes of the user's rows in one piece that is read."""
         most = _MOST_PIECE if self.max_bytes is None else self.max_bytes // _PIECES
         return min(most, _MOST_PIECE)
 
     @property
     def block_bytes(self) -> int:
-        """The maximum number of bytes of prepared rows that are trained on at once."""
+        """The maximum number of bytes of a block of prepared rows in memory."""
         assert self.max_bytes is not None
         return self.max_bytes // _BLOCKS
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return an uninitialised array for numbers of all rows, on disk if it is large."""
+        """Return an uninitialized array with an entry for each row, on disk if it is large."""
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         if self.max_bytes is None or n_bytes <= self.max_bytes // _BESIDE:
             return np.empty(shape, dtype)
         return MappedFile(n_bytes, self.folder).array(shape, dtype)
 
 
-#: No memory limit.
+#: The memory limit of rows that are always in memory.
 NO_LIMIT = Room()
 
 
 class MappedFile:
-    """A file without a name, which the system removes when the process ends in any way.
+    """An unnamed file, which the system removes when the process ends for any reason.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class MappedFile:
         return np.memmap(self._file, dtype, "r", shape=shape)
 
     def write(self, begin: int, values: np.ndarray) -> None:
-        """Write the bytes of an array in C order, from byte ``begin`` on."""
+        """Write the bytes of an array in C order, starting at byte ``begin``."""
         left = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
         while len(left):
             n_written = os.pwrite(self._file.fileno(), left, begin)
@@ -164,9 +164,9 @@ class MappedFile:
 
 
 def stamp_of(rows: Any) -> tuple[str, int, int, int] | None:
-    """Return (name, inode, size, time of the last change) of a mapped file; None for others.
+    """Return (name, inode, size, modification time) of a memory-mapped array's file, or None.
 
-    It changes if the file is changed.
+    The result changes if the file is changed.
     """
     owner = memmap_behind(rows)
     if owner is None or owner.filename is None or not os.path.exists(owner.filename):
@@ -191,7 +191,7 @@ def leave_pages(rows: Any) -> None:
 
 
 def _is_in_memory(folder: str) -> bool:
-    """Return whether the files of a folder are known to be in memory."""
+    """Return whether a folder is known to be in a file system in memory."""
     try:
         with open("/proc/self/mounts", encoding="utf-8") as mounts:
             kinds = dict(line.split()[1:3] for line in mounts)
@@ -210,7 +210,7 @@ _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 @contextmanager
 def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
-    """Return a context in which reads of this thread report their progress to a function."""
+    """Return a context in which reads by this thread report their progress to a function."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -219,7 +219,7 @@ def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Progress:
-    """Reports the progress of reads and the remaining time to listeners.
+    """Reports the progress of reading, and the remaining time, to listeners.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def _print(line: str) -> None:
 
 
 class RowFile(ABC):
-    """Rows on disk, which are read sequentially in blocks.
+    """Rows on disk that are read sequentially in blocks.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ class RowFile(ABC):
         """Return the offset of a row in each file, in bytes."""
 
     def _deal(self, order: np.ndarray) -> tuple[np.ndarray, list[slice]]:
-        """Return the region of each of the user's rows, and the slice of each region."""
+        """Return the region for each of the user's rows, and the slice of each region."""
         starts = range(0, len(order), self._n_region)
         parts = [slice(start, min(start + self._n_region, len(order))) for start in starts]
         region = np.empty(len(order), np.min_scalar_type(len(parts)))
@@ -324,11 +324,11 @@ class RowFile(ABC):
         self._progress = Progress(what, self._n_rows, n_rows, self._room.is_verbose)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """Return an uninitialised array for numbers of all rows, as ``Room.empty``."""
+        """Return an uninitialized array with an entry for each row, see ``Room.empty``."""
         return self._room.empty(shape, dtype)
 
     def blocks(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the blocks (start, stop) of a range of rows, each held in memory meanwhile."""
+        """Yield blocks (start, stop) of a range of rows; the current block is held in memory."""
         if any(first <= start and stop <= last for first, last in [*self._held.values()]):
             yield start, stop
             return
@@ -347,7 +347,7 @@ class RowFile(ABC):
             self._held.pop(get_ident(), None)
 
     def hold(self, start: int, stop: int, following: tuple[int, int] = (0, 0)) -> None:
-        """Hold rows in memory, release this thread's previous ones, and prefetch the following.
+        """Hold rows in memory, release this thread's previous rows, and prefetch the next ones.
 
         Parameters
         ----------
@@ -374,7 +374,7 @@ class RowFile(ABC):
                 self._reader.start()
 
     def release_pages(self, rows: slice | np.ndarray) -> None:
-        """Release the mapped pages of some rows, from the first one to the last one."""
+        """Release the mapped pages from the first to the last of the given rows."""
         if isinstance(rows, slice):
             self._release(rows.start, rows.stop)
         elif len(rows):
@@ -448,7 +448,7 @@ class DenseFile(RowFile):
 
 
 class SparseFile(RowFile):
-    """Sparse rows on disk, in three files: values, columns and row offsets.
+    """Sparse rows on disk, in three files: values, column indices and row offsets.
 
     Parameters
     ----------
@@ -501,7 +501,7 @@ class SparseFile(RowFile):
             for number, (begin, end) in enumerate(cuts):
                 self._write(filled[number], piece[begin:end])
                 filled[number] += piece.begins[end] - piece.begins[begin]
-                # Until a region is sorted, it has the sizes of rows instead of their ends.
+                # Until a region is sorted, the file of offsets contains the sizes of its rows.
                 of_rows = np.diff(piece.begins[begin : end + 1])
                 files[2].write(8 * (n_filled[number] + 1), of_rows)
                 n_filled[number] += end - begin
@@ -535,7 +535,7 @@ class SparseFile(RowFile):
 
 
 def _sorted_cuts(region: np.ndarray, n_regions: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Return the order of rows by region, and (begin, end) of each region in it."""
+    """Return the row indices sorted by region, and the (start, stop) of each region."""
     by_region = np.argsort(region, kind="stable")
     ends = np.searchsorted(region[by_region], np.arange(1, n_regions + 1)).tolist()
     return by_region, list(zip([0, *ends[:-1]], ends, strict=True))

@@ -1,4 +1,4 @@
-"""Rows in NumPy and Parquet files, and in lazy data frames.
+"""Reads rows from NumPy files, Parquet files and lazy data frames.
 
 Rows that exceed the memory limit are read sequentially, in batches, into a file of numbers in
 their original order.
@@ -28,9 +28,9 @@ Opened = tuple[Any, Any, list[str] | None]
 
 
 def opened(X: Any, y: Any, room: Room) -> Opened:
-    """Return rows and targets that can be sliced.
+    """Open paths and lazy data frames; return rows and targets that can be sliced.
 
-    pyarrow and polars are imported only if needed.
+    pyarrow and polars are imported only if they are needed.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
 
 
 def _at_path(argument: str, path: Path) -> Any:
-    """Return the array in a .npy file, or Parquet files as a data set of pyarrow."""
+    """Return the array in a .npy file, or a pyarrow dataset for Parquet files."""
     expected = "a path to a .npy file"
     if argument == "X":
         expected += ", a Parquet file (.parquet) or a folder of those"
@@ -106,7 +106,7 @@ def _at_path(argument: str, path: Path) -> Any:
         if argument == "X" and (path.suffix in _PARQUET or path.is_dir()):
             from pyarrow.dataset import dataset
 
-            # A folder "day=1" gives its files a column "day", as for pandas.
+            # Files in a folder "day=1" get a column "day", as in pandas.
             partitioning = "hive" if path.is_dir() else None
             files = dataset(path, format="parquet", partitioning=partitioning)
             if files.files:
@@ -130,7 +130,7 @@ _Source = tuple[dict[str, tuple[Any, Any]], int, Callable[[], Any], Callable[...
 
 
 def _of_dataset(dataset: Any) -> _Source:
-    """Return the source of a table or dataset of pyarrow."""
+    """Return the source for a pyarrow table or dataset."""
     from pyarrow import Table
     from pyarrow import types
     from pyarrow.dataset import dataset as of_table
@@ -155,7 +155,7 @@ def _of_dataset(dataset: Any) -> _Source:
 
 
 def _of_lazy_frame(frame: Any) -> _Source:
-    """Return the source of a lazy frame of polars."""
+    """Return the source for a polars LazyFrame."""
     import polars as pl
 
     def numpy_type(kind: Any) -> Any:
@@ -171,7 +171,7 @@ def _of_lazy_frame(frame: Any) -> _Source:
 
 
 def _batches(dataset: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
-    """Yield batches of some columns with at most ``n_rows`` rows."""
+    """Yield batches of the given columns, with at most ``n_rows`` rows each."""
     from pyarrow import parquet
     from pyarrow import system_memory_pool
     import pyarrow.dataset as ds
@@ -189,7 +189,8 @@ def _batches(dataset: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
         and kinds(part.physical_schema) == kinds(dataset.schema)
         for part in parts
     ):
-        # A scanner needs several times the memory of a row group, this a fraction of one.
+        # A pyarrow scanner would need several times the memory of a row group; this needs only a
+        # fraction of it.
         for part in parts:
             with part.open() as stream:
                 file = parquet.ParquetFile(stream, buffer_size=_READ_BYTES, pre_buffer=False)
@@ -244,7 +245,7 @@ def _read(source: _Source, y: Any, room: Room) -> Opened:
 
 
 def features(names: Iterable[Any], y: Any) -> list[Any]:
-    """Return the column names without that of the targets, which must be one of them."""
+    """Return the column names except the target's; raise ValueError if the target is missing."""
     names = list(names)
     if not isinstance(y, str):
         return names
@@ -257,14 +258,14 @@ def features(names: Iterable[Any], y: Any) -> list[Any]:
 
 
 def without_targets(X: Any, y: Any) -> tuple[Any, Any]:
-    """Return (X without column y, column y) if y is a name; else both unchanged."""
+    """Return (X without column y, column y) if y is a column name, else (X, y)."""
     if not isinstance(y, str):
         return X, y
     return X.drop(columns=y) if hasattr(X, "iloc") else X.drop(y), X[y]
 
 
 def _is(value: Any, library: str, name: str) -> bool:
-    """Return whether a value is an instance of a class of a library, without importing it."""
+    """Return whether a value is an instance of a class, without importing its library."""
     return any(
         kind.__module__.lstrip("_").partition(".")[0] == library and kind.__name__ == name
         for kind in type(value).__mro__

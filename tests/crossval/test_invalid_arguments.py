@@ -83,7 +83,7 @@ def broken(array, value):
         ({"cv": True}, f"{CV_EXPECTED}, got True"),
         (
             {"cv": 2.5},
-            "cv must be an int, or a number above 0 and below 1, .* a hold-out tests, got 2.5",
+            "cv must be an int, or a float between 0 and 1 .* in a hold-out, got 2.5",
         ),
         ({"cv": "lpo"}, "cv must be an int.*got 'lpo'"),
         ({"cv": {}}, "cv must be an int"),
@@ -93,7 +93,7 @@ def broken(array, value):
         ),
         ({"cv": np.arange(29)}, "one integer fold id per row.*X has 30 rows, cv has 29 entries"),
         ({"cv": np.zeros(30, int)}, "cv must make at least 2 folds, got 1"),
-        ({"cv": np.arange(30) - 2}, "must not hold fold ids below -1, .*only trained on, got -2"),
+        ({"cv": np.arange(30) - 2}, "must not contain fold ids below -1, got -2"),
         ({"cv": np.linspace(0, 1, 30)}, "one integer fold id per row.*float64"),
         (
             {"cv": [*np.arange(28), [1, 2], [3]]},

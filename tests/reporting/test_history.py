@@ -633,7 +633,7 @@ def test_all_columns_are_in_the_docs():
 
 
 def test_fold_scores_come_piece_by_piece(fill, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.reporting.history._MOST_SCORES_AT_ONCE", 1200)
+    monkeypatch.setattr("optuna_treecv.reporting.history._MAX_SCORES_PER_QUERY", 1200)
     filled = fill()
     rng = np.random.default_rng(0)
     for n_folds in (5, 10, 1100, 100, 1500, 3):

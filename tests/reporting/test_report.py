@@ -568,7 +568,9 @@ def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
     filled = fill()
     one_parameter(filled, [[0.2], [0.1]])
     figure = report.plot_choice(filled.study, filled.store)
-    assert spoken(figure) == ["The scores of two or more folds are needed, but are not available."]
+    assert spoken(figure) == [
+        "The scores of two or more folds are needed, but they are not available."
+    ]
     filled = fill()
     one_parameter(filled, [[0.1, 0.2, 0.4]])
     figure = report.plot_choice(filled.study, filled.store)
@@ -576,7 +578,7 @@ def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
     two = optuna.create_study(directions=["minimize", "minimize"])
     two.add_trial(optuna.trial.create_trial(values=[0.1, 0.2]))
     assert spoken(report.plot_choice(two, filled.store))[0].startswith("None of the 1 finished")
-    with pytest.raises(ValueError, match="^store must be the store that has"):
+    with pytest.raises(ValueError, match="^store must be the store with"):
         report.plot_choice(filled.study, None)
 
 

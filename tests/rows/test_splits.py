@@ -484,13 +484,13 @@ FIRST, LAST = np.arange(60), np.arange(60, 120)
         ),
         (Splitter(), "^cv must be a splitter that yields splits, but Splitter yields none"),
         (Splitter((FIRST, np.array([120]))), "from 0 to 119, but Splitter tests row 120"),
-        (0.0, "^cv must be an int, or a number above 0 and below 1, .* got 0.0"),
-        (1.0, "^cv must be an int, or a number above 0 and below 1, .* got 1.0"),
-        (float("nan"), "^cv must be an int, or a number above 0 and below 1, .* got nan"),
-        (np.float32(2), "^cv must be an int, or a number above 0 and below 1"),
+        (0.0, "^cv must be an int, or a float between 0 and 1 .* got 0.0"),
+        (1.0, "^cv must be an int, or a float between 0 and 1 .* got 1.0"),
+        (float("nan"), "^cv must be an int, or a float between 0 and 1 .* got nan"),
+        (np.float32(2), "^cv must be an int, or a float between 0 and 1"),
         (b"loo", "^cv must be an int, .* got b'loo'"),
         (np.full(N_ROWS, -1), "^cv must make at least 2 folds, got 0"),
-        (np.arange(N_ROWS) - 2, "^cv must not hold fold ids below -1"),
+        (np.arange(N_ROWS) - 2, "^cv must not contain fold ids below -1"),
     ],
 )
 def test_bad_splits(cv, message, method):

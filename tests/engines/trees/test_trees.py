@@ -568,8 +568,8 @@ def test_forest_is_for_trees():
         ({"min_samples_leaf": 0}, "min_samples_leaf"),
         ({"ccp_alpha": -1.0}, "ccp_alpha"),
         ({"criterion": "friedman_mse"}, "criterion"),
-        ({"categorical_features": [9]}, "categorical_features must name columns of X"),
-        ({"categorical_features": ["a"]}, "categorical_features must name columns of X"),
+        ({"categorical_features": [9]}, "categorical_features must contain indices of columns"),
+        ({"categorical_features": ["a"]}, "categorical_features must contain indices of columns"),
         ({"categorical_features": [True]}, "categorical_features must have one entry per column"),
     ],
 )
