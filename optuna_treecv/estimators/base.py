@@ -1,4 +1,4 @@
-"""Names, parameters and responses of estimators, and the base classes of this package's."""
+"""Names, parameters and outputs of estimators, and base classes for this package's estimators."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ from optuna_treecv.rows.checks import is_float64
 from optuna_treecv.rows.checks import naming
 from optuna_treecv.rows.layout import RowLayout
 
-#: The estimator's method for a response method with another name.
+#: For some scoring methods, the method of the estimator with another name.
 METHOD_NAMES = {"distance": "transform"}
 
 
 def as_given(estimator: Any) -> Any:
-    """Return the user's estimator; of a wrapped River model, the model."""
+    """Return the estimator as the user has given it; unwrap a River model."""
     return getattr(estimator, "river_model", estimator)
 
 
@@ -48,7 +48,8 @@ def may_have(estimator: Any, method: str) -> bool:
     """Return whether an estimator has a method, or may have it after ``fit``.
 
     Methods with ``available_if``, such as those of ``StackingClassifier``, may depend on an
-    estimator that ``fit`` selects. Before ``fit`` they are hidden, because it is None or not set.
+    estimator that ``fit`` creates. They are hidden before ``fit``, because the attribute is None
+    or not set.
     """
     try:
         getattr(estimator, method)
@@ -72,12 +73,12 @@ def described(estimator: Any) -> str:
 
 
 def last_step(estimator: Any) -> Any:
-    """Return the estimator itself, or the last step of a Pipeline."""
+    """Return the last step of a Pipeline; return other estimators unchanged."""
     return last_step(estimator.steps[-1][1]) if isinstance(estimator, Pipeline) else estimator
 
 
 def divided(estimator: Any) -> tuple[str, Any]:
-    """Return the parameter prefix of the last step of a Pipeline, and this step."""
+    """Return (parameter prefix, last step) of a Pipeline; ("", estimator) for other estimators."""
     prefix, last = "", estimator
     while type(last) is Pipeline:
         name, last = last.steps[-1]
@@ -86,7 +87,7 @@ def divided(estimator: Any) -> tuple[str, Any]:
 
 
 def parameters_of(estimator: Any) -> list[tuple[str, Any]]:
-    """Return the names and values of an estimator's own parameters, sorted by name."""
+    """Return the parameters of an estimator without nested ones, sorted by name."""
     kind: Any = type(estimator)
     # Pipelines override get_params only to add the parameters of their steps.
     if issubclass(kind, BaseEstimator) and kind.get_params.__module__.startswith("sklearn."):
@@ -100,12 +101,12 @@ def parameter_names(kind: type[BaseEstimator]) -> list[str]:
     return kind._get_param_names()
 
 
-# The errors of scikit-learn's estimators if a model is no longer finite.
+# The messages of scikit-learn's errors if a model has diverged.
 _DIVERGED = re.compile("under-/overflow|non-finite parameter weights")
 
 
 def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
-    """Return the number of columns of a response."""
+    """Return the number of columns in an output of an estimator."""
     if method == "predict":
         return n_targets
     n_classes = 0 if classes is None else len(classes)
@@ -116,7 +117,7 @@ def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
 def lay_out(
     methods: Sequence[str], classes: np.ndarray | None, n_targets: int
 ) -> tuple[dict[str, slice], int]:
-    """Return the columns of each method's response in one array, and their number."""
+    """Return the columns of each method's output in one array, and the number of columns."""
     columns, end = {}, 0
     for method in methods:
         begin, end = end, end + n_columns(method, classes, n_targets)
@@ -127,12 +128,12 @@ def lay_out(
 def in_columns(
     response: np.ndarray, method: str, estimator: Any, classes: np.ndarray | None, n_targets: int
 ) -> np.ndarray:
-    """Return a response as (n_rows, n_columns), with the columns that scores expect.
+    """Return an output with shape (n_rows, n_columns) and the columns that scores expect.
 
     Raises
     ------
     ValueError
-        If it has other columns, such as decision values of pairs of classes.
+        If the output has other columns, such as decision values for pairs of classes.
     """
     columns = np.reshape(response, (len(response), -1))
     expected = n_columns(method, classes, n_targets)
@@ -146,19 +147,19 @@ def in_columns(
 
 
 def is_divergence(error: ValueError) -> bool:
-    """Return whether an error of scikit-learn means that the model is no longer finite."""
+    """Return whether an error of scikit-learn means that a model has diverged."""
     return _DIVERGED.search(str(error)) is not None
 
 
-# The default of deprecated parameters of scikit-learn.
+# The default value of deprecated parameters in scikit-learn.
 _DEPRECATED = "deprecated"
 
 
 class SeededSplits(BaseEstimator):
     """The splitter of a ``TargetEncoder``, with a seed.
 
-    Since scikit-learn 1.9 the encoder's ``random_state`` is deprecated, so the seed must be in
-    ``cv``.
+    Since scikit-learn 1.9, the ``random_state`` of the encoder is deprecated, so the seed must be
+    passed in ``cv``.
 
     Parameters
     ----------
@@ -188,7 +189,7 @@ class SeededSplits(BaseEstimator):
 
 
 def unset_seeds(estimator: Any) -> list[str]:
-    """Return the seed parameters of an estimator and nested ones that are None."""
+    """Return the names of all seed parameters that are None, including nested ones."""
     parameters = estimator.get_params(deep=True)
     unset = [
         name
@@ -205,7 +206,7 @@ def unset_seeds(estimator: Any) -> list[str]:
 
 
 def seeded(estimator: Any, seed: int) -> Any:
-    """Set all seeds of an estimator and its nested estimators that are None."""
+    """Set all seeds that are None, in an estimator and its nested estimators."""
     values: dict[str, Any] = dict.fromkeys(unset_seeds(estimator), seed)
     if not values:
         return estimator
@@ -227,7 +228,7 @@ COUNT = [Interval(Integral, 1, None, closed="left")]
 #: The maximum number of epochs; more would not improve a model, and 2**31 would never end.
 MOST_EPOCHS = 10_000
 
-# The parameters that are, or scale, the steps along gradients.
+# The parameters that are, or scale, the step size of gradient steps.
 _STEP_SIZES = {"eta0", "learning_rate", "learning_rate_init", "step_size"}
 
 #: Parameters that affect the rows and their order, and not the kernel.
@@ -254,12 +255,12 @@ class TreeCVEstimator(BaseEstimator):
         return super()._get_param_names()
 
     def check_parameters(self, but: Collection[str] = ()) -> None:
-        """Raise an error for invalid parameters, except those named in ``but``.
+        """Raise ValueError for invalid parameters; those in ``but`` are not checked.
 
         Raises
         ------
         ValueError
-            With scikit-learn's message, which names the parameter.
+            With scikit-learn's message, which contains the name of the parameter.
         """
         checked = {k: v for k, v in self.get_params(deep=False).items() if k not in but}
         if checked.get("class_weight") is None:  # saves 10 % of a short trial
@@ -282,12 +283,12 @@ class TreeCVEstimator(BaseEstimator):
 
 
 def is_grown(estimator: Any) -> bool:
-    """Return whether an estimator of this package is not trained incrementally."""
+    """Return whether an estimator of this package is grown rather than trained incrementally."""
     return isinstance(estimator, TreeCVEstimator) and estimator.is_grown
 
 
 class ScoreMixin:
-    """Mixin for ``score`` of a classifier or regressor, which checks its arguments."""
+    """Mixin with a ``score`` method that checks its arguments."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of a classifier, or the R^2 of a regressor.
@@ -314,7 +315,7 @@ class ScoreMixin:
 
 
 def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np.ndarray | None:
-    """Return validated weights as float64; a number applies to all rows, None stays None."""
+    """Check row weights, and return them as float64; a number applies to all rows."""
     if sample_weight is None:
         return None
     with naming("X"):
@@ -327,10 +328,10 @@ def weights_of_rows(X: Any, sample_weight: Any, may_be_zero: bool = False) -> np
 def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tuple[float, ...]:
     """Return the weight of each class.
 
-    Classes that are not in the dict have weight 1. As in scikit-learn, labels that are not classes
-    are refused unless all classes have a weight.
+    Classes that are not in the dict have weight 1. As in scikit-learn, labels that are no classes
+    raise an error unless all classes have a weight.
     """
-    # The labels as scalars of NumPy and of Python, because their dates have different hashes.
+    # The labels as NumPy and as Python scalars, because dates of both have different hashes.
     codes = {label: c for labels in (classes, classes.tolist()) for c, label in enumerate(labels)}
     weights = dict.fromkeys(range(len(classes)), 1.0)
     known = {codes[label]: float(w) for label, w in class_weight.items() if label in codes}
@@ -346,7 +347,7 @@ def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tup
 
 
 class CompiledEstimator(TreeCVEstimator):
-    """An estimator that is trained by a compiled kernel."""
+    """Base class of estimators that are trained by a compiled kernel."""
 
     _parameter_constraints = {
         **TreeCVEstimator._parameter_constraints,
@@ -366,7 +367,7 @@ class CompiledEstimator(TreeCVEstimator):
 
     @property
     def settles_on_rows(self) -> bool:
-        """Whether a setting is computed from all rows before training on the first one."""
+        """Whether a setting is computed from all rows before the training starts."""
         return False
 
     @property
@@ -385,10 +386,10 @@ class CompiledEstimator(TreeCVEstimator):
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether weights shrink so fast that all are rescaled every few hundred rows.
+        """Whether weights shrink so fast that they must be rescaled every few hundred rows.
 
-        With wide sparse lanes, each rescaling touches the weights of all lanes, which costs more
-        than lanes save.
+        If several candidates are trained on wide sparse rows, each rescaling rewrites the weights
+        of all of them, which costs more than the batch saves.
         """
         return False
 
@@ -404,11 +405,11 @@ class CompiledEstimator(TreeCVEstimator):
         return weights_of_classes(self.class_weight, classes)
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the response of a method from outputs of shape (n_rows, n_outputs)."""
+        """Compute the output of a method from raw outputs of shape (n_rows, n_outputs)."""
         return outputs[:, 0]
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """Return the parameters that influence a state after ``n_seen`` rows.
+        """Return the parameters on which a state after ``n_seen`` rows depends.
 
         If these parameters are equal for two estimators, their states after the same rows are
         equal, bit for bit. ``fit_intercept``, ``shuffle`` and ``n_epochs`` are never included,
@@ -431,22 +432,22 @@ class CompiledEstimator(TreeCVEstimator):
         return frozenset(self._get_param_names()) - ignored
 
     def breakpoints(self) -> tuple[int, ...]:
-        """Return the numbers of rows after which ``bound`` grows, in ascending order.
+        """Return the numbers of rows after which ``bound`` has more parameters.
 
         Returns
         -------
         tuple of int
-            Empty if all parameters have an influence from the first row.
+            Empty if the state depends on all parameters from the first row on.
         """
         return ()
 
     def _fixed(self) -> dict[str, Any]:
-        """Return the parameters that must not change while a state is trained."""
+        """Return the parameters that must not change while a state is trained further."""
         return {name: getattr(self, name) for name in self._fixed_parameters}
 
 
 def divergence_advice(estimator: Any) -> str:
-    """Return advice for an estimator whose model or score is not finite."""
+    """Return advice for an error message about a model or score that is not finite."""
     names = {name.rpartition("__")[2] for name in estimator.get_params()}
     if _STEP_SIZES.isdisjoint(names):
         return "scaled features may help."

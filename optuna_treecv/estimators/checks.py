@@ -1,4 +1,4 @@
-"""Validation of estimators, methods and targets, and whether seeds have an effect."""
+"""Validation of estimators, methods and targets; and checks whether seeds have an effect."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.rows.data import Data
 
-# Regressors of scikit-learn that accept several targets, unlike their tags.
+# Regressors of scikit-learn that accept several targets although their tags do not say so.
 _OF_SEVERAL_TARGETS = ("BaggingRegressor", "MLPRegressor")
 
 
 def as_estimator(estimator: Any) -> Any:
-    """Return an estimator; wrap a River model as a scikit-learn estimator."""
+    """Return an estimator; a River model is wrapped as a scikit-learn estimator."""
     river = sys.modules.get("river.base")  # loaded if the caller has a River model
     if river is None or not isinstance(estimator, river.Base):
         return estimator
@@ -34,7 +34,7 @@ def as_estimator(estimator: Any) -> Any:
 
 
 def checked_estimator(estimator: Any) -> Any:
-    """Return an estimator, or a wrapped River model; refuse anything else."""
+    """Return an estimator or a wrapped River model; raise ValueError for other objects."""
     estimator = as_estimator(estimator)
     if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
         raise ValueError(
@@ -59,7 +59,7 @@ def check_methods(
     argument: str,
     of_class: bool = False,
 ) -> None:
-    """Refuse an estimator that lacks the method for a response.
+    """Raise ValueError if an estimator lacks a method that the scoring needs.
 
     Parameters
     ----------
@@ -84,9 +84,9 @@ def check_methods(
 
 
 def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) -> None:
-    """Refuse missing targets, and several columns if the estimator is known to accept only one.
+    """Raise ValueError for missing targets, and for several columns if only one is supported.
 
-    Estimators of other libraries may still refuse the targets in ``fit``.
+    Estimators of other libraries may still raise an error in ``fit``.
 
     Parameters
     ----------
@@ -108,7 +108,8 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
     if data.y.ndim > 2:
         return  # such targets are not checked
     if is_classifier(estimator):
-        # Classifiers of libraries without tags may accept several columns, but River's do not.
+        # Classifiers of libraries without tags may accept several columns, but River's classifiers
+        # do not.
         takes_columns = as_given(estimator) is estimator
         if type(estimator).__module__.partition(".")[0] in ("sklearn", "optuna_treecv"):
             tags = get_tags(estimator)
@@ -144,8 +145,8 @@ _DRAWS_BY: dict[str, tuple[str, tuple[Any, ...]]] = {
 def _takes_one_target(regressor: Any) -> bool:
     """Return whether a regressor is known to accept only one target.
 
-    Only the tags of scikit-learn and of this package are trusted, and not those of
-    meta-estimators, which depend on the nested estimator.
+    Only the tags of estimators in scikit-learn and this package are used. Tags of meta-estimators
+    are ignored, because they depend on the nested estimator.
     """
     kind = type(regressor)
     is_meta = any(
@@ -160,7 +161,7 @@ def _takes_one_target(regressor: Any) -> bool:
 
 
 def takes_seed(estimator: Any) -> bool:
-    """Return whether an estimator has an unset seed that affects its models."""
+    """Return whether an estimator has a seed that is None and affects its models."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.draws and estimator.random_state is None
     parts = {"": estimator, **estimator.get_params(deep=True)}

@@ -1,4 +1,4 @@
-"""Training by ``partial_fit``: which estimators support it, and how it differs from ``fit``.
+"""Incremental training: which estimators support it, and how it differs from ``fit``.
 
 ``method="auto"`` trains an estimator incrementally only if one pass over the rows gives the model
 of ``fit``. Some parameters of ``fit`` have no effect on ``partial_fit``: a search over one of them
@@ -36,8 +36,8 @@ from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import merge_spreads
 from optuna_treecv.numerics.spread import spread_of
 
-#: Learners trained by gradient steps. ``fit`` makes at most ``max_iter`` passes; ``partial_fit``
-#: makes one and refuses early_stopping.
+#: Learners that are trained by gradient steps. ``fit`` makes at most ``max_iter`` passes, whereas
+#: ``partial_fit`` makes one pass and does not support early_stopping.
 OF_PASSES = (
     "MLPClassifier",
     "MLPRegressor",
@@ -77,7 +77,7 @@ _PASSES = {"max_iter", "n_iter"}
 def without_effect(
     estimator: Any, searched: Collection[str] = ()
 ) -> dict[str, tuple[str, str, Any]]:
-    """Return the parameters of an estimator that have no effect on ``partial_fit``.
+    """Return the names of parameters that have no effect on ``partial_fit``.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def trained_parts(
 
 
 def kind_in_table(estimator: Any) -> str | None:
-    """Return the name of the class whose ``partial_fit`` trains an estimator, if in the table."""
+    """Return the name of the class in the table by which an estimator is trained, or None."""
     for kind in type(estimator).__mro__:
         if kind.__name__ in _UNUSED and kind.__module__.startswith("sklearn."):
             return kind.__name__
@@ -132,9 +132,9 @@ def kind_in_table(estimator: Any) -> str | None:
 
 
 def _exceptions(kind: str, params: dict[str, Any], varied: set[str]) -> set[str]:
-    """Return the parameters that ``partial_fit`` uses because of the values of others.
+    """Return the parameters that ``partial_fit`` uses only for some values of other parameters.
 
-    The values of ``varied`` are unknown.
+    The values of the parameters in ``varied`` are unknown.
     """
 
     def may_be(name: str, value: Any) -> bool:
@@ -150,7 +150,7 @@ def _exceptions(kind: str, params: dict[str, Any], varied: set[str]) -> set[str]
 
 
 def check_effect(argument: str, estimator: Any, searched: Mapping[str, bool]) -> None:
-    """Refuse a search over parameters that have no effect.
+    """Raise ValueError if a searched parameter has no effect on ``partial_fit``.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def _no_effect_of(parameter: str) -> str:
 
 
 class UnusedWarnings:
-    """Warns once about each parameter that has no effect on training.
+    """Warns about parameters that have no effect on training, once for each parameter.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class UnusedWarnings:
     def warn(
         self, estimator: Any, searched: Collection[str] = (), n_epochs: int | None = None
     ) -> None:
-        """Warn if an estimator requests several passes, or differs in a parameter without effect.
+        """Warn if an estimator asks for several passes, or varies a parameter without effect.
 
         Parameters
         ----------
@@ -234,15 +234,15 @@ _PASSTHROUGH = (None, "passthrough")
 # inspect.signature takes 50 microseconds.
 _signature_of = lru_cache(64)(inspect.signature)
 
-# Estimators with partial_fit, by the type of estimator.
+# Alternatives with partial_fit, by the type of the estimator.
 _ALTERNATIVES = {
     "classifier": "SGDClassifier, MultinomialNB and PegasosClassifier, for example, have it",
     "regressor": "SGDRegressor and AveragedSGDRegressor, for example, have it",
     "clusterer": "MiniBatchKMeans and StreamingKMeans, for example, have it",
     "density_estimator": "StreamingGaussianDensity, for example, has it",
 }
-# Values that partial_fit refuses, and those that it accepts. MLPClassifier with warm_start refuses
-# a training phase without all classes.
+# Parameter values that partial_fit does not support, and supported ones. With warm_start,
+# MLPClassifier raises an error if a training phase does not have all classes.
 _REFUSED = {
     "early_stopping": (True, "False"),
     "class_weight": ("balanced", "None or a dict of weights"),
@@ -267,7 +267,7 @@ _LEAST_SMOOTHING = 1e-12
 def check_incremental(
     estimator: Any, of_class: bool, called: str = "estimator", transforms: bool = False
 ) -> None:
-    """Refuse an estimator that cannot be trained incrementally.
+    """Raise ValueError if an estimator cannot be trained incrementally.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def is_incremental(estimator: Any) -> bool:
 
 
 def _alternatives_to(estimator: Any, name: str) -> str:
-    """Return the reason why an estimator has no ``partial_fit``, and alternatives that have it."""
+    """Return a sentence with alternatives to an estimator without ``partial_fit``."""
     if hasattr(type(estimator), "partial_fit"):  # hidden by the parameters
         if kind_in_table(estimator) in ("MLPClassifier", "MLPRegressor"):
             right = "solver='adam' or solver='sgd'"
@@ -337,14 +337,14 @@ def _alternatives_to(estimator: Any, name: str) -> str:
 
 
 def refused_setting(estimator: Any) -> str:
-    """Return the reason why ``partial_fit`` refuses a parameter; "" if it refuses none."""
+    """Return the reason why ``partial_fit`` does not support a parameter value, or ""."""
     for kind, parameter, value, _ in _refused_settings(estimator):
         return f"partial_fit of {kind} does not support {parameter}={value!r}"
     return ""
 
 
 def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
-    """Yield (kind, parameter, value, value to use instead) for each refused parameter."""
+    """Yield (kind, parameter, value, supported value) for each unsupported parameter value."""
     for prefix, part in trained_parts(estimator):
         kind = kind_in_table(part)
         for parameter, (value, accepted) in _REFUSED.items():
@@ -357,7 +357,7 @@ def _refused_settings(estimator: Any) -> Iterator[tuple[str, str, Any, str]]:
 def takes_weights(estimator: Any) -> bool:
     """Return whether ``partial_fit`` of the last step accepts ``sample_weight``.
 
-    If the current parameters hide the method, that of the class is inspected.
+    If the current parameters hide the method, the method of the class is inspected.
     """
     last = last_step(estimator)
     if hasattr(last, "takes_weights"):  # a River model
@@ -387,7 +387,7 @@ def partial_fit(
     are_new: bool = True,
     **classes: Any,
 ) -> None:
-    """Train an estimator on one phase.
+    """Train an estimator on the rows of one phase by ``partial_fit``.
 
     Each step of a Pipeline is trained on the rows and then transforms them for the next step.
 
@@ -416,7 +416,7 @@ def partial_fit(
         if last not in _PASSTHROUGH:
             partial_fit(last, X, y, weights, are_new, **classes)
     elif getattr(type(estimator), "partial_fit", None) is GaussianNB.partial_fit:
-        # A subclass may override it.
+        # A subclass may override the method.
         _train_gaussian_nb(estimator, X, y, weights, **classes)
     elif weights is not None:
         if np.any(weights) or isinstance(estimator, CompiledEstimator):
@@ -431,10 +431,10 @@ def partial_fit(
 def _train_gaussian_nb(
     model: GaussianNB, X: Any, y: Any, weights: np.ndarray | None, **classes: Any
 ) -> None:
-    """Train a model on one phase so that it equals a fit on all rows so far.
+    """Train a ``GaussianNB`` on one phase such that it is equal to a fit on all rows so far.
 
-    scikit-learn's own ``partial_fit`` computes ``epsilon_``, which it adds to the variances, from
-    the rows of the last phase, and subtracts this number although it had added another one.
+    scikit-learn's ``partial_fit`` computes ``epsilon_``, which it adds to the variances, from the
+    rows of the last phase only. It then subtracts this value, although it had added another one.
 
     Parameters
     ----------
@@ -446,7 +446,7 @@ def _train_gaussian_nb(
         In the first phase: ``classes``.
     """
     smoothing = model.var_smoothing
-    # Private attributes: the unweighted spread of all rows so far, and the variances without
+    # Private attributes: the unweighted moments of all rows so far, and the variances without
     # epsilon, which are None until a row has a positive weight.
     before, variances = getattr(model, "_spread", None), getattr(model, "_variances", None)
     if weights is not None and not np.any(weights):  # scikit-learn refuses such a call
@@ -476,7 +476,7 @@ def _train_gaussian_nb(
 
 @contextmanager
 def keeping_rows(estimator: Any) -> Iterator[None]:
-    """Raise a clear error if a step of a Pipeline changes the number of rows."""
+    """Return a context that raises a clear error if a step changes the number of rows."""
     try:
         yield
     except ValueError as error:
@@ -489,10 +489,10 @@ def keeping_rows(estimator: Any) -> Iterator[None]:
 
 
 def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
-    """Return the reason why one pass of ``partial_fit`` differs from ``fit``; "" if it does not.
+    """Return the reason why one pass of ``partial_fit`` differs from ``fit``, or "".
 
-    It is also "" without ``fit``. Models of this package's estimators are those of one pass.
-    Scalers before a single-pass learner may be trained along with it.
+    The reason is also "" if there is no ``fit``. The ``fit`` of this package's estimators makes
+    one pass. Scalers that precede a single-pass learner may be trained together with it.
 
     Parameters
     ----------
@@ -518,7 +518,7 @@ def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
 
 
 def _why_variances_differ(model: GaussianNB, prefix: str, searched: Collection[str]) -> str:
-    """Return the reason why variances of ``GaussianNB`` differ from ``fit``; "" if they do not."""
+    """Return the reason why variances of ``GaussianNB`` differ from ``fit``, or ""."""
     if prefix.endswith("estimator__"):  # another estimator calls its partial_fit
         return "partial_fit of GaussianNB smooths the variances by its last rows only"
     smoothing, is_open = model.var_smoothing, f"{prefix}var_smoothing" in searched
@@ -528,7 +528,7 @@ def _why_variances_differ(model: GaussianNB, prefix: str, searched: Collection[s
 
 
 def _why_part_differs(part: Any, varies: bool) -> str:
-    """Return the reason why ``fit`` of an estimator is not one pass; "" if it is."""
+    """Return the reason why ``fit`` of an estimator is not one pass of ``partial_fit``, or ""."""
     name, kind = type(part).__name__, ""
     for base in type(part).__mro__:  # the class of scikit-learn that has fit and partial_fit
         if base.__module__.startswith("sklearn."):

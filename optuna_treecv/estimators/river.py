@@ -1,4 +1,4 @@
-"""River models as scikit-learn estimators.
+"""Wraps River models as scikit-learn estimators.
 
 This module imports River and is loaded only if the caller has a River model.
 """
@@ -19,7 +19,7 @@ from sklearn.utils import RegressorTags
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
-# For a pipeline, River's isinstance checks the last step.
+# For a pipeline, isinstance checks the last step, because River overrides it.
 _KINDS = {"classifier": base.Classifier, "regressor": base.Regressor, "clusterer": base.Clusterer}
 
 # A River model skips this test if its learn_many differs from learn_one row by row. The linear
@@ -54,7 +54,7 @@ class RiverEstimator(BaseEstimator):
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the model's parameters if ``deep``, nested ones as ``step__parameter``."""
+        """Return the model's parameters if ``deep``; nested ones are named ``step__parameter``."""
         return _flat(self.river_model._get_params()) if deep else {"river_model": self.river_model}
 
     def set_params(self, **params: Any) -> Self:
@@ -70,7 +70,7 @@ class RiverEstimator(BaseEstimator):
         return self
 
     def forget_seeds(self, names: Iterable[str]) -> None:
-        """Set these seeds to None without changing the trained state."""
+        """Set seeds to None without changing the trained state."""
         for name in names:
             *path, last = name.split("__")
             part = self.river_model
@@ -97,7 +97,7 @@ class RiverEstimator(BaseEstimator):
         classes: np.ndarray | None = None,
         sample_weight: np.ndarray | None = None,
     ) -> Self:
-        """Train the model on rows in their order, without rows of weight 0."""
+        """Train the model on rows in the given order, except rows with weight 0."""
         if classes is not None:
             self.classes_ = classes
         model = self.river_model
@@ -121,32 +121,32 @@ class RiverEstimator(BaseEstimator):
         return self
 
     def predict_codes(self, X: Any) -> np.ndarray:
-        """Return the predicted class codes, -1 if the model has seen no class yet."""
+        """Return the predicted class codes; -1 if the model has not seen any class yet."""
         codes = {label: code for code, label in enumerate(self.classes_.tolist())}
         predict = self.river_model.predict_one
         return np.array([codes.get(predict(x), -1) for x in _dicts(X)])
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the predicted labels, numbers or clusters."""
+        """Return the predicted labels, targets or clusters."""
         if not isinstance(self.river_model, base.Classifier):
             kind = int if isinstance(self.river_model, base.Clusterer) else float
             return np.array([self.river_model.predict_one(x) for x in _dicts(X)], kind)
         codes = self.predict_codes(X)
         if np.any(codes < 0):
             name = type(self.river_model).__name__
-            raise ValueError(f"{name} predicts no class, because it has not seen any yet.")
+            raise ValueError(f"{name} predicts no class, because it has not seen any class yet.")
         return self.classes_[codes]
 
     @available_if(lambda self: isinstance(self.river_model, base.Classifier))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return a probability for each class, 0 for classes that the model has not seen yet."""
+        """Return the probability of each class; 0 for classes that the model has not seen yet."""
         labels = self.classes_.tolist()
         probabilities = map(self.river_model.predict_proba_one, _dicts(X))
         return np.array([[p.get(label, 0.0) for label in labels] for p in probabilities])
 
     @available_if(lambda self: isinstance(self.river_model, cluster.KMeans))
     def transform(self, X: Any) -> np.ndarray:
-        """Return the distances to the centres of the clusters."""
+        """Return the distances to the cluster centers."""
         model, rows = self.river_model, _dicts(X)
         if isinstance(model, compose.Pipeline):
             rows = [model.transform_one(x) for x in rows]
@@ -176,10 +176,10 @@ def around(model: Any) -> RiverEstimator:
 
 
 def _learns_many_alike(model: Any) -> bool:
-    """Return whether ``learn_many`` gives the same model as ``learn_one`` row by row.
+    """Return whether ``learn_many`` gives the same model as ``learn_one`` for each row.
 
-    It does not for pipelines, which transform a whole batch by their state after it, nor for
-    wrappers, which pass the whole batch to models of new classes.
+    It does not for pipelines, which transform the whole batch by their state after the batch, and
+    for wrappers, which pass the whole batch to models of new classes.
     """
     return (
         hasattr(model, "learn_many")
@@ -196,7 +196,7 @@ def _dicts(X: Any) -> list[dict[Any, Any]]:
 
 
 def _inside(param: Any) -> dict[str, Any] | None:
-    """Return the parameters nested in a parameter, as River's ``_get_params`` writes them."""
+    """Return the parameters nested in a parameter, in the form of River's ``_get_params``."""
     if isinstance(param, tuple) and len(param) == 2 and isinstance(param[0], type):
         param = param[1]
     return param if isinstance(param, dict) else None

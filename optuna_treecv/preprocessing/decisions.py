@@ -1,4 +1,4 @@
-"""Decides the kind of each transformer of a Pipeline, and divides Pipelines accordingly.
+"""Decides how each transformer of a Pipeline is fitted, and divides Pipelines accordingly.
 
 Only the transformers named here are evaluated once, on all rows, before the split into folds.
 Those of ``ROWWISE`` are stateless: they transform each row independently, and so do encoders with
@@ -50,8 +50,8 @@ from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import parts_of
 from optuna_treecv.preprocessing.parts import path_to
 
-#: Transform each row independently. The tag ``requires_fit=False`` of other transformers means
-#: that they learn nothing, but not that they process one row at a time.
+#: Transformers that transform each row independently. The tag ``requires_fit=False`` of other
+#: transformers means that they learn nothing, but not that they process each row independently.
 ROWWISE = (
     AdditiveChi2Sampler,
     Binarizer,
@@ -63,7 +63,8 @@ ROWWISE = (
     SimpleImputer,
 )
 
-# The parameters that drop values by frequency, with the settings that drop none.
+# The parameters by which vectorizers and encoders drop infrequent values, and the settings with
+# which they drop none.
 _NO_FREQUENCIES: dict[type, dict[str, Any]] = {
     OneHotEncoder: {"min_frequency": None, "max_categories": None},
     CountVectorizer: {"max_df": 1.0, "min_df": 1, "max_features": None},
@@ -82,8 +83,8 @@ _LINEAR = {
     "SGDRegressor",
 }
 
-# Models with a penalty on coefficients, by the parameter of the penalty. A column that no training
-# row has then gets the coefficient 0.
+# Models that penalize coefficients, with the name of the penalty parameter. They give the
+# coefficient 0 to a column that is absent from all training rows.
 _PENALISED = {
     "ElasticNet": "alpha",
     "Lasso": "alpha",
@@ -98,7 +99,7 @@ _EACH_ROW = "it transforms each row independently"
 
 
 class Decision(NamedTuple):
-    """The kind of a transformer, with the reason.
+    """The kind of a transformer, and the reason for it.
 
     Attributes
     ----------
@@ -122,7 +123,7 @@ class Decision(NamedTuple):
 
 
 def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
-    """Return the decisions about the transformers of a Pipeline, in their order.
+    """Return a decision for each transformer of a Pipeline, in order.
 
     Parameters
     ----------
@@ -135,10 +136,10 @@ def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
 
 
 def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: Any) -> str:
-    """Return the reasons why transformers must be fitted per fold; "" if none must be.
+    """Return the reasons why transformers must be fitted per fold; "" if there are none.
 
-    A transformer that must be fitted per fold only because of a later one, such as a scaler before
-    SelectKBest, is named only if there is no other reason.
+    A transformer that must be fitted per fold only because of a later one, such as a scaler that
+    precedes SelectKBest, is mentioned only if there is no other reason.
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: An
 def _decisions(
     path: str, step: Any, models: ModelsFrom, learner: Any, behind: tuple[Any, ...]
 ) -> Iterator[Decision]:
-    """Yield the decisions about the transformers in a step that are not composed."""
+    """Yield a decision for each transformer in a step, except composed ones."""
     if is_passed(step):
         return
     if type(step) not in COMPOSED:
@@ -181,7 +182,7 @@ def _decisions(
 def decide(
     step: Any, models: ModelsFrom, learner: Any = None, behind: Sequence[Any] = ()
 ) -> tuple[Kind, str]:
-    """Return the kind of a transformer and the reason, as in ``Decision``.
+    """Return the kind of a transformer and the reason for it, see ``Decision``.
 
     Parameters
     ----------
@@ -218,9 +219,9 @@ def decide(
 
 
 def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[Kind, str]:
-    """Return the same as ``decide``; whether ``ONCE_IF_EQUAL`` holds depends on the rows."""
+    """Return (kind, reason) for models from sums; ``ONCE_IF_EQUAL`` still depends on the rows."""
     kind, why_not = type(step), why_not_rowwise(step)
-    # After an imputer on sums, missing values are still there, and an indicator would show them.
+    # An imputer by sums leaves missing values in the rows, which an indicator would still find.
     leaves = [leaf for part in behind for _, leaf in leaves_of("", part)]
     notes = kind is SimpleImputer and any(getattr(leaf, "add_indicator", False) for leaf in leaves)
     if acts_on_columns(step) and all(map(acts_on_columns, behind)) and not notes:
@@ -248,7 +249,7 @@ def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[Ki
 
 
 def acts_on_columns(step: Any) -> bool:
-    """Return whether a step imputes, centres and scales columns by training statistics."""
+    """Return whether a step imputes, centers or scales columns by training statistics."""
     if type(step) in COMPOSED:
         if getattr(step, "transformer_weights", None):
             return False
@@ -273,7 +274,7 @@ def _why_columns_vary(step: ColumnTransformer) -> str:
 
 
 def _how_it_runs(step: Any) -> str:
-    """Return how a transformer is run in Python, in words."""
+    """Return a description of how a transformer is run in Python."""
     if hasattr(step, "partial_fit"):
         return "by partial_fit on each training phase"
     if type(step) is FunctionTransformer and why_not_once(step):
@@ -284,12 +285,12 @@ def _how_it_runs(step: Any) -> str:
 
 
 def runs_in_python(step: Any) -> bool:
-    """Return whether a transformer is trained by ``partial_fit``."""
+    """Return whether a transformer is trained in Python by ``partial_fit``."""
     return hasattr(step, "partial_fit") and type(step) not in ROWWISE
 
 
 def ignores_zero_columns(learner: Any) -> bool:
-    """Return whether a column that is zero in all training rows has no effect on a learner."""
+    """Return whether columns that are zero in all training rows have no effect on a learner."""
     if isinstance(learner, CompiledEstimator):
         return learner.is_linear
     name = type(learner).__name__
@@ -312,7 +313,7 @@ def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
 def _why_not_compiled(
     step: Any, models: ModelsFrom, learner: CompiledEstimator, behind: Sequence[Any]
 ) -> str:
-    """Return the reason why a kernel cannot run a scaler or imputer by means; "" if it can."""
+    """Return the reason why a kernel cannot run a scaler or mean imputer; "" if it can."""
     is_scaler, can_stand = type(step) is StandardScaler, not behind
     if not is_scaler:
         if step.add_indicator:
@@ -333,7 +334,7 @@ def _why_not_compiled(
 
 
 def _why_columns_act(learner: Any, behind: Sequence[Any]) -> str:
-    """Return the reason why a column that is zero in training has an effect; "" if it has none."""
+    """Return the reason why a column of zeros affects the learner; "" if it does not."""
     if not ignores_zero_columns(learner):
         return f"a category without training rows would affect {type(learner).__name__}"
     if not all(map(_keeps_zeros, behind)):
@@ -342,14 +343,14 @@ def _why_columns_act(learner: Any, behind: Sequence[Any]) -> str:
 
 
 def _only_runs(step: Any) -> bool:
-    """Return whether a step is trained by ``partial_fit``, or a Pipeline of such steps."""
+    """Return whether a step, or each step of a Pipeline, is trained by ``partial_fit``."""
     if type(step) is Pipeline:
         return all(is_passed(part) or _only_runs(part) for _, part in step.steps)
     return runs_in_python(step)
 
 
 def _keeps_zeros(step: Any) -> bool:
-    """Return whether a column of zeros remains zero and does not affect other columns."""
+    """Return whether a transformer keeps columns of zeros, and they affect no other column."""
     if type(step) in COMPOSED:
         return all(_keeps_zeros(part) for _, part, *_ in parts_of(step))
     if type(step) is MinMaxScaler:  # turns a column of zeros into its minimum
@@ -386,7 +387,8 @@ def why_not_once(step: Any) -> str:
     if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
         for name, value in _NO_FREQUENCIES[kind].items():
             setting = getattr(step, name)
-            # The type counts, because 1 is a number of rows and 1.0 a share of them.
+            # The type is compared, too, because 1 is a number of rows, whereas 1.0 is a share of
+            # the rows.
             if type(setting) is not type(value) or setting != value:
                 does = "depends on the rows" if kind is OneHotEncoder else "counts rows"
                 return f"its {name} {does}"
@@ -401,7 +403,8 @@ def why_not_once(step: Any) -> str:
 def why_not_rowwise(step: Any) -> str:
     """Return the reason why the output of a transformer depends on its training rows.
 
-    It is "" if the transformer transforms each row independently, whatever it is fitted on.
+    The reason is "" if the transformer transforms each row independently of the rows on which it
+    is fitted.
     """
     if adds_columns(step):
         return "it creates a column for each value in the training rows"
@@ -411,10 +414,10 @@ def why_not_rowwise(step: Any) -> str:
 
 
 class DividedPipeline(NamedTuple):
-    """A Pipeline, divided into preprocessing and learner.
+    """A Pipeline that is divided into preprocessing and learner.
 
-    Incremental transformers run in the kernel if it supports all of them and the learner is
-    compiled. Otherwise each transformer with ``partial_fit`` is trained in Python on the rows of
+    If the learner is compiled and its kernel supports all incremental transformers, the kernel
+    runs them. Otherwise each transformer with ``partial_fit`` is trained in Python on the rows of
     each phase.
 
     Attributes
@@ -445,7 +448,7 @@ class DividedPipeline(NamedTuple):
 
 
 def compiled_part(estimator: Any) -> CompiledEstimator | None:
-    """Return the compiled learner of an estimator or Pipeline whose kernel runs it, or None."""
+    """Return the compiled learner of an estimator or Pipeline that a kernel can run, or None."""
     if isinstance(estimator, CompiledEstimator):
         return estimator
     parts = split(estimator)
@@ -453,7 +456,7 @@ def compiled_part(estimator: Any) -> CompiledEstimator | None:
 
 
 def split(estimator: Any) -> DividedPipeline | str:
-    """Divide a Pipeline; return the reason why its preprocessing must be refitted per fold.
+    """Divide a Pipeline, or return the reason why its preprocessing must be refitted per fold.
 
     The reason is "" if there is no Pipeline, if its learner has no ``partial_fit``, or if the
     whole Pipeline can be trained incrementally, step by step.
@@ -468,14 +471,14 @@ def split(estimator: Any) -> DividedPipeline | str:
     in_python = split_in_python(estimator, by_kernel)
     if isinstance(in_python, DividedPipeline):
         return in_python
-    # If the kernels do not support a step that runs in Python, their reason is not relevant.
+    # The reason why a kernel does not support a step is irrelevant if the step can run in Python.
     steps = (step for _, step in leaves_of("", Pipeline(estimator.steps[:-1])))
     needs_python = any(runs_in_python(s) and type(s) is not StandardScaler for s in steps)
     return in_python if in_python and needs_python else by_kernel
 
 
 def split_in_python(pipeline: Pipeline, why_python: str = "") -> DividedPipeline | str:
-    """Divide a Pipeline whose incremental transformers run in Python, as ``split``."""
+    """Divide a Pipeline whose incremental transformers run in Python, see ``split``."""
     last = pipeline.steps[-1][1]
     if is_incremental(pipeline) or not hasattr(last, "partial_fit") or not is_incremental(last):
         return ""
@@ -496,10 +499,10 @@ def _split(pipeline: Pipeline, models: ModelsFrom, why_python: str = "") -> Divi
 
 
 def why_rows_age(estimator: Any) -> str:
-    """Return the reason why a learner must not follow incremental transformers; "" if it may.
+    """Return the reason why a learner must not use incremental transformers; "" if it may.
 
-    The first rows are scaled by the statistics of few rows. Learners that take gradient steps
-    forget them, but naive Bayes weighs all rows equally.
+    The first rows are scaled by the statistics of only a few rows. Learners that take gradient
+    steps forget these rows, but naive Bayes gives all rows the same weight.
     """
     last = last_step(estimator)
     if isinstance(last, NAIVE_BAYES):

@@ -1,6 +1,7 @@
 """The preprocessing of a Pipeline, fitted on all rows.
 
-``FittedSteps`` precede a learner that is trained row by row, ``Table`` precedes sums over rows.
+``FittedSteps`` is for learners that are trained row by row, ``Table`` for models that are computed
+from sums over rows.
 
 In the transformers that are fitted once, placeholders replace the incremental ones
 (``placeholders.py``). A compiled learner scales rows and imputes missing values itself, by the
@@ -71,11 +72,11 @@ from optuna_treecv.rows.layout import SparseRows
 
 
 def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
-    """Return the reason why only some folds would get sparse rows; "" if all get the same form.
+    """Return the reason why rows would be sparse only in some folds; "" if all folds agree.
 
-    A ColumnTransformer decides by the density of the output of its branches for the rows that it
-    is fitted on; fitted once, by all rows. Learners such as ``SGDClassifier`` and ``Ridge`` treat
-    sparse rows differently.
+    A ColumnTransformer returns sparse or dense rows depending on the density of its output for the
+    rows on which it is fitted. If it is fitted once, these are all rows. Learners such as
+    ``SGDClassifier`` and ``Ridge`` treat sparse rows differently.
     """
     stacks: list[tuple[ColumnTransformer, list[tuple[Any, Any]]]] = []
 
@@ -84,7 +85,7 @@ def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
             stacks.append((step, branches))
         return step.transform(unshared(step, X))
 
-    # One row is enough to find sparse branches, before all rows are transformed.
+    # A single row suffices to find sparse branches before all rows are transformed.
     rows_after("", fitted, take_rows(X, slice(0, 1)), note)
     if stacks:
         stacks.clear()
@@ -99,13 +100,13 @@ def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
 
 
 def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]) -> bool:
-    """Return whether the output for each training set has the form of that for all rows."""
+    """Return whether the rows of all training sets surely have the same form as all rows."""
     n_rows = outputs[0][1].shape[0]
     n_numbers, n_others = np.zeros(n_rows), 0  # of each row; of columns that all folds have
     encoded = [sparse.csc_array((n_rows, 0))]  # the columns of values that encoders find
     for part, after in outputs:
         is_sparse = sparse.issparse(after)
-        # As in scikit-learn, the zeros of dense rows count as numbers.
+        # As in scikit-learn, the zeros in dense rows count as stored values.
         n_numbers += np.diff(after.tocsr().indptr) if is_sparse else after.shape[1]
         if is_sparse and any(adds_columns(leaf) for _, leaf in leaves_of("", part)):
             encoded.append(sparse.csc_array(after))
@@ -113,7 +114,7 @@ def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]
             n_others += after.shape[1]
     columns = sparse.hstack(encoded, format="csc")
     n_trained, n_numbers, n_present = _of_training_sets(cut, n_numbers, columns)
-    # A column that no row of a training set has may be missing in its rows.
+    # A column that is absent from a training set may be missing in its transformed rows.
     for n_columns in (n_others + n_present, n_others + columns.shape[1]):
         density = n_numbers / np.maximum(n_trained * n_columns, 1)
         if np.any((density < fitted.sparse_threshold) != fitted.sparse_output_):
@@ -124,7 +125,7 @@ def _is_sure(cut: Cut, fitted: ColumnTransformer, outputs: list[tuple[Any, Any]]
 def _of_training_sets(
     cut: Cut, n_numbers: np.ndarray, columns: sparse.csc_array
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the numbers of rows, of numbers and of present columns of each training set."""
+    """Return the numbers of rows, stored values and present columns in each training set."""
     n_columns = np.count_nonzero(np.diff(columns.indptr))
     n_present = n_columns - trained_without(cut, columns).sum(axis=1)
     if isinstance(cut, Folds):
@@ -143,7 +144,7 @@ _MOST_DENSE = 96
 
 
 class Running(BaseEstimator):
-    """Trains transformers on their columns, each on the output of the previous ones.
+    """Trains transformers incrementally; each one gets columns of the previous one's output.
 
     Parameters
     ----------
@@ -156,7 +157,7 @@ class Running(BaseEstimator):
         self.parts = parts
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Train each transformer on further rows."""
+        """Train each transformer on a batch of rows."""
         labels = () if y is None else (y,)
         for number, (step, start, stop, dtype, is_sparse) in enumerate(self.parts, 1):
             rows = _columns_of(X, start, stop, dtype, is_sparse)
@@ -168,7 +169,7 @@ class Running(BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the transformed rows."""
+        """Transform rows by all transformers."""
         for step, start, stop, dtype, is_sparse in self.parts:
             rows = _columns_of(X, start, stop, dtype, is_sparse)
             X = _with_columns(X, start, stop, step.transform(rows))
@@ -176,7 +177,7 @@ class Running(BaseEstimator):
 
 
 def _columns_of(X: Any, start: int, stop: int, dtype: str, is_sparse: bool) -> Any:
-    """Return columns of rows in the form that the previous steps would return."""
+    """Select columns of rows, in the form that the previous steps would return."""
     columns = X if (start, stop) == (0, X.shape[1]) else X[:, start:stop]
     if is_sparse and not sparse.issparse(X):
         columns = sparse.csr_matrix(columns)
@@ -186,7 +187,7 @@ def _columns_of(X: Any, start: int, stop: int, dtype: str, is_sparse: bool) -> A
 
 
 def _with_columns(X: Any, start: int, stop: int, columns: Any) -> Any:
-    """Return rows with replaced columns, in the same form, sparse or dense."""
+    """Replace columns of rows; the result is sparse if the rows are."""
     check_consistent_length(X, columns)
     if columns.shape[1] != stop - start:
         raise ValueError(
@@ -201,9 +202,10 @@ def _with_columns(X: Any, start: int, stop: int, columns: Any) -> Any:
 
 
 class FittedSteps:
-    """Preprocessing fitted on all rows, with placeholders for incremental transformers.
+    """Preprocessing that is fitted on all rows, with placeholders for incremental transformers.
 
-    These run in the learner's kernel, or else in a step before the learner (``Running``).
+    The incremental transformers run in the learner's kernel, or in a step that precedes the
+    learner (``Running``).
 
     Parameters
     ----------
@@ -234,7 +236,7 @@ class FittedSteps:
 
     def __init__(self, parts: DividedPipeline, X: Any, y: np.ndarray | None = None) -> None:
         self.is_compiled = parts.is_compiled
-        # Copies, because the caller may change these steps, or fit them to other rows.
+        # Copies, because the caller may change these steps or fit them to other rows.
         self._pipeline = clone(parts.pipeline)
         self.X, self._y = X, y
         with self.naming():
@@ -268,7 +270,7 @@ class FittedSteps:
             self._lay_out(first, takes_sparse)
 
     def _lay_out(self, first: Any, takes_sparse: bool) -> None:
-        """Set the columns that a kernel centres, scales and imputes, and the form of its rows."""
+        """Determine the columns that a kernel centers, scales and imputes, and the rows' form."""
         n_columns = first.shape[1]
         self.acts = np.zeros((3, n_columns), np.uint8)
         for part, at in self._running:
@@ -286,7 +288,7 @@ class FittedSteps:
             if self._lies_beside and n_columns <= _MOST_DENSE:
                 self._makes_dense, self._lies_beside = takes_sparse, False
                 return
-            # The length of a sparse row includes all dense columns next to it.
+            # The length of a sparse row includes its dense columns.
             n_numbers = int(np.diff(self._transform(self.X).indptr).max() + self.is_beside.sum())
             rows, numbers = "sparse rows", "numbers"
         if n_numbers >= MOST_NUMBERS:
@@ -296,11 +298,11 @@ class FittedSteps:
             )
 
     def _transform(self, X: Any) -> Any:
-        """Return rows transformed by the steps that are fitted once."""
+        """Transform rows by the steps that are fitted once."""
         return self._fitted.transform(unshared(self._fitted, X))
 
     def transform(self, X: Any) -> Any:
-        """Return rows transformed by the steps that are fitted once, in the form to prepare."""
+        """Transform rows by the steps that are fitted once, in the form that is prepared."""
         after = self._transform(X)
         if self.is_compiled:
             return after.toarray() if self._makes_dense else after
@@ -310,13 +312,14 @@ class FittedSteps:
             return check_array(after, dtype="numeric", ensure_all_finite=False)
 
     def naming(self) -> AbstractContextManager[None]:
-        """Return a context in which errors name the failing step, or the transformed column."""
+        """Return a context that adds the failing step or transformed column to errors."""
         return naming_step(self._pipeline, self.X, self._y)
 
     def fewest_known(self, learner: Any) -> int | None:
-        """Return the minimum number of known values of an imputed column; None if irrelevant.
+        """Return the minimum number of known values in imputed columns; None if irrelevant.
 
-        A linear learner gives no weight to a column whose mean is unknown, as if it was dropped.
+        A linear learner gives a column with an unknown mean the weight 0, which is equivalent to
+        dropping it.
         """
         counts = (
             part.fewest_known
@@ -327,7 +330,7 @@ class FittedSteps:
         return min(counts, default=None)
 
     def why_form_varies(self, cuts: Iterable[Cut]) -> str:
-        """Return as the function; kernels give the same models for sparse and dense rows."""
+        """See the function. Kernels train the same models on sparse and dense rows."""
         return "" if self.is_compiled else why_form_varies(self._fitted, self.X, cuts)
 
     def layout_for(self, pipeline: Pipeline) -> RowLayout:
@@ -340,7 +343,7 @@ class FittedSteps:
         return replace(layout, beside=self.is_beside.tobytes()) if self._lies_beside else layout
 
     def running(self, name: str, last: Any, seed: int) -> Any:
-        """Return the learner with this name after the transformers that run in Python."""
+        """Return a named learner, preceded by the transformers that run in Python."""
         if not self._running:
             return last
         parts = [
@@ -350,7 +353,7 @@ class FittedSteps:
         return Pipeline([(f"before {name}", Running(parts)), (name, last)])
 
     def fitted(self, last: Any, moments: tuple[int, np.ndarray] | None = None) -> Pipeline:
-        """Return the fitted Pipeline of this preprocessing and a fitted learner.
+        """Return a fitted Pipeline that consists of this preprocessing and a fitted learner.
 
         Parameters
         ----------
@@ -377,18 +380,18 @@ class FittedSteps:
         return whole
 
 
-# The number of rows of a block of columns.
+# The number of rows per block.
 _ROWS = 16 * BLOCK
 
 # The maximum number of entries of the maps of all folds: 400 MB.
 _MOST_NUMBERS = 2**24
 
-# Sparse rows are made dense if that takes at most this many times their memory.
+# Sparse rows are made dense if dense rows take at most this factor times their memory.
 _MOST_TIMES = 8
 
 
 class Table:
-    """The preprocessing before sums over rows, fitted on all rows, and the transformed rows.
+    """Preprocessing that is fitted on all rows, for models that are computed from sums over rows.
 
     Parameters
     ----------
@@ -462,7 +465,7 @@ class Table:
             raise NotAheadError(f"a SimpleImputer has other values in each of {n_folds:,} folds")
 
     def _check(self, cuts: Sequence[Cut]) -> None:
-        """Refuse steps that would transform differently if they were fitted to a training set."""
+        """Raise an error if a step fitted to a training set would transform differently."""
         for path, part in leaves_of("", self._fitted, is_fitted=True):
             if isinstance(part, TablePlaceholder):
                 for cut in cuts:
@@ -473,19 +476,20 @@ class Table:
                 part.forget()
 
     def _lay_out(self, after: Any) -> None:
-        """Find the columns with missing values, and their placeholder numbers."""
+        """Find the columns with missing values, and choose placeholder values for them."""
         imputed = [columns for part, columns in self._running if _fills(part)]
         columns = np.unique(np.concatenate([[], *imputed]).astype(int))
         values = _columns(after, columns)
         has_missing = np.isnan(values).any(axis=0)
         self._filled = columns[has_missing]
-        # Numbers near the others, because 0 would cost digits next to a large offset.
+        # Placeholders near the other values, because 0 would cause rounding errors if all others
+        # are large.
         self._near = np.nanmedian(values[:, has_missing], axis=0).astype(after.dtype)
         self.has_maps = bool(len(self._filled)) or not all(_fills(p) for p, _ in self._running)
         self._ahead: Any = self._shared(after)
 
     def _shared(self, after: Any) -> Any:
-        """Return the columns that all folds share."""
+        """Transform rows to the columns that all folds share."""
         if not len(self._filled):
             return after
         is_missing = np.isnan(_columns(after, self._filled))
@@ -510,7 +514,7 @@ class Table:
         return shared
 
     def maps(self, rows: PreparedRows, chunks: Chunks) -> ColumnMaps:
-        """Return the imputation and scaling of prepared rows per fold."""
+        """Return the imputation, centering and scaling of prepared rows for each fold."""
         d, columns = self.n_features, np.unique(np.concatenate([c for _, c in self._running]))
         if isinstance(rows.X, SparseRows):
             shared = rows.X.as_given(0, chunks.n_rows, d + len(self._filled))
@@ -534,7 +538,7 @@ class Table:
                 fill[:, gaps] = _statistics(part, values, sets, observed, gaps)
                 n_missing = np.zeros_like(observed.n_rows)
                 n_missing[:, gaps] = n_rows - observed.n_rows[:, gaps]
-                # Imputed values extend the range of the others.
+                # Imputed values may extend the range of the known values.
                 ends = np.maximum(fill, observed.low), np.minimum(fill, observed.high)
                 spread = merge_spreads(spread, Spread(n_missing, fill, np.zeros_like(fill), *ends))
             else:
@@ -548,7 +552,7 @@ class Table:
 
 
 def _is_narrow(after: Any) -> bool:
-    """Return whether sparse rows take only a little more memory as dense rows."""
+    """Return whether sparse rows would take only slightly more memory if they were dense."""
     size = after.dtype.itemsize
     return bool(size * np.prod(after.shape) <= _MOST_TIMES * (size + 4) * after.nnz)
 
@@ -558,7 +562,7 @@ def _fills(part: TablePlaceholder) -> bool:
 
 
 def _numbers(after: Any) -> Any:
-    """Return transformed rows as CSR or as an array of floats."""
+    """Convert transformed rows to CSR or to an array of floats."""
     if sparse.issparse(after):
         return after.tocsr()
     after = np.asarray(after)
@@ -566,13 +570,13 @@ def _numbers(after: Any) -> Any:
 
 
 def _columns(X: Any, columns: np.ndarray) -> np.ndarray:
-    """Return columns of sparse or dense rows, float64."""
+    """Return columns of sparse or dense rows as float64."""
     part = X[:, columns]
     return np.asarray(part.toarray() if sparse.issparse(part) else part, dtype=np.float64)
 
 
 def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
-    """Return the spreads of columns in each training set without NaN, (n_sets, n_columns)."""
+    """Return moments and extremes of columns per training set without NaN, (n_sets, n_columns)."""
     zeros = np.zeros(values.shape[1])
     nothing = Spread(zeros, zeros, zeros, zeros + np.inf, zeros - np.inf)
 
@@ -592,7 +596,7 @@ def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
 
 
 def _spread_of_known(block: np.ndarray) -> Spread:
-    """Return the spread of the columns of an array (n_rows, n_columns) without NaN."""
+    """Return moments and extremes of the columns of an array (n_rows, n_columns) without NaN."""
     is_known = ~np.isnan(block)
     n_known = is_known.sum(axis=0)
     low = np.where(n_known, np.fmin.reduce(block), np.inf)
@@ -612,7 +616,7 @@ def _statistics(
     observed: Spread,
     columns: np.ndarray,
 ) -> np.ndarray:
-    """Return the statistics of an imputer for each training set, (n_sets, n_columns)."""
+    """Return the imputed value of each column for each training set, (n_sets, n_columns)."""
     means = observed.mean[:, columns]
     if part.step.strategy == "mean" or not len(columns):
         return means
@@ -626,7 +630,7 @@ def _statistics(
 def _scaling(
     scaler: Any, spread: Spread, centre: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the centres and scales of a scaler.
+    """Return the centers and scales of a scaler for each training set.
 
     ``spread`` is that of the columns before they are centred and scaled by ``centre`` and
     ``scale``.

@@ -1,4 +1,4 @@
-"""Steps of Pipelines: their kinds, the parts of composed steps, and the step that fails."""
+"""Steps of Pipelines: their kinds, the parts of composed steps, and errors that name a step."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -25,7 +25,7 @@ from optuna_treecv.rows.checks import naming_entries
 
 
 class Kind(Enum):
-    """How a transformer before a model is evaluated."""
+    """How a transformer that precedes a model is fitted."""
 
     STATELESS = "stateless"
     FITTED_ONCE = "fitted once"
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 
 class ModelsFrom(Enum):
-    """How the models behind the transformers are trained, which decides their kinds."""
+    """How the models after the transformers are trained, on which their kinds depend."""
 
     KERNEL = "by a kernel, which may run transformers too"
     PARTIAL_FIT = "by partial_fit, behind transformers that are fitted once or incremental"
@@ -47,7 +47,7 @@ class ModelsFrom(Enum):
 
 
 def fills_categories(imputer: Any, encoder: Any) -> bool:
-    """Return whether an imputer fills in a category that the next step encodes as a column."""
+    """Return whether an imputer fills in categories that the next step encodes as columns."""
     return (
         type(imputer) is SimpleImputer
         and imputer.strategy == "most_frequent"
@@ -59,30 +59,30 @@ def fills_categories(imputer: Any, encoder: Any) -> bool:
 
 
 def is_running_imputer(step: Any) -> bool:
-    """Return whether a step imputes means."""
+    """Return whether a step is an imputer by means, which is trained with the models."""
     return type(step) is SimpleImputer and step.strategy == "mean"
 
 
 def adds_columns(step: Any) -> bool:
-    """Return whether a transformer creates a column for each value of the rows."""
+    """Return whether a transformer creates a column for each value in the rows."""
     if type(step) is OneHotEncoder:
         return isinstance(step.categories, str)  # "auto", not lists
     return type(step) is CountVectorizer and step.vocabulary is None
 
 
-#: The composed steps, and the attribute with their parts.
+#: The classes of composed steps, and the attribute that contains their parts.
 COMPOSED = {Pipeline: "steps", ColumnTransformer: "transformers", FeatureUnion: "transformer_list"}
 
-# The errors that steps raise for invalid rows. Others, such as that of a lost worker, are not
-# analysed.
+# The errors that steps raise for invalid rows. Other errors, such as the loss of a worker, are not
+# analyzed.
 _OF_ROWS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-# The maximum length of an error in a message.
+# The maximum length of an error that is quoted in a message.
 _MOST_CHARACTERS = 240
 
 
 class NotAheadError(Exception):
-    """Raised if preprocessing must be refitted per fold, with the reason."""
+    """Raised if preprocessing must be refitted per fold; the message is the reason."""
 
 
 def is_passed(step: Any) -> bool:
@@ -91,7 +91,7 @@ def is_passed(step: Any) -> bool:
 
 
 def steps_before(estimator: Any) -> list[tuple[str, Any]]:
-    """Return the names and transformers of a Pipeline before its last step."""
+    """Return (name, transformer) for all steps of a Pipeline except the last one."""
     if type(estimator) is not Pipeline:
         return []
     *before, (_, last) = estimator.steps
@@ -99,14 +99,14 @@ def steps_before(estimator: Any) -> list[tuple[str, Any]]:
 
 
 def path_to(path: str, name: str) -> str:
-    """Return the path of a part of a step, as in the names of parameters."""
+    """Return the path of a part of a step in the form of parameter names, such as "a__b"."""
     return f"{path}__{name}" if path else name
 
 
 def parts_of(step: Any, is_fitted: bool = False) -> list[tuple[Any, ...]]:
     """Return the parts of a composed step: (name, transformer) or (name, transformer, columns).
 
-    If ``is_fitted``, they are fitted.
+    If ``is_fitted``, the fitted parts are returned.
     """
     if type(step) is not ColumnTransformer:
         return list(getattr(step, COMPOSED[type(step)]))
@@ -116,7 +116,7 @@ def parts_of(step: Any, is_fitted: bool = False) -> list[tuple[Any, ...]]:
 
 
 def leaves_of(path: str, step: Any, is_fitted: bool = False) -> Iterator[tuple[str, Any]]:
-    """Yield (path, transformer) for each transformer in a step that is not composed."""
+    """Yield (path, transformer) for each transformer in a step, except composed ones."""
     if type(step) in COMPOSED:
         for name, part, *_ in parts_of(step, is_fitted):
             yield from leaves_of(path_to(path, name), part, is_fitted)
@@ -125,7 +125,7 @@ def leaves_of(path: str, step: Any, is_fitted: bool = False) -> Iterator[tuple[s
 
 
 def unshared(step: Any, X: Any) -> Any:
-    """Return rows for a step; a copy if ``copy=False`` of a transformer may overwrite them."""
+    """Return rows for a step; a copy if a transformer with ``copy=False`` may overwrite them."""
     for _, leaf in leaves_of("", step):
         params = leaf.get_params() if hasattr(leaf, "get_params") else {}
         if any(name.rpartition("__")[2] == "copy" and not params[name] for name in params):
@@ -133,13 +133,14 @@ def unshared(step: Any, X: Any) -> Any:
     return X
 
 
-#: The action on a step that is not a Pipeline: (path, step, rows, branches) -> transformed rows.
-#: The branches of a composed step are pairs of a part and the rows that it has transformed.
+#: A function that transforms rows by a step that is not a Pipeline: (path, step, rows, branches)
+#: -> transformed rows. The branches of a composed step: pairs of a part and the rows that it has
+#: transformed.
 Action = Callable[[str, Any, Any, list[tuple[Any, Any]]], Any]
 
 
 def rows_after(path: str, step: Any, X: Any, act: Action) -> Any:
-    """Return the rows after a step, applying ``act`` to its parts in their order.
+    """Transform rows by a step; ``act`` is applied to its parts in order.
 
     Parameters
     ----------
@@ -165,7 +166,7 @@ def rows_after(path: str, step: Any, X: Any, act: Action) -> Any:
 
 
 def _branches(step: Any, X: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the name, the transformer and the rows of each branch that gets columns."""
+    """Yield (name, transformer, rows) for each branch that gets at least one column."""
     if type(step) is FeatureUnion:
         for name, part in step.transformer_list:
             yield name, part, X
@@ -187,10 +188,10 @@ def _branches(step: Any, X: Any) -> Iterator[tuple[str, Any, Any]]:
 
 @contextmanager
 def foreign_code() -> Generator[None]:
-    """Return a context that raises errors of foreign code, such as steps, as ValueErrors.
+    """Return a context that converts errors of code outside this package to ValueErrors.
 
-    A ValueError makes engines refuse the rows, so that models are refitted per fold. Errors of
-    other types are bugs of this package.
+    After a ValueError, models are refitted per fold. Errors of other types would indicate bugs of
+    this package.
     """
     try:
         yield
@@ -203,11 +204,11 @@ def foreign_code() -> Generator[None]:
 
 @contextmanager
 def naming_step(estimator: Any, X: Any, y: Any = None) -> Generator[None]:
-    """Return a context in which errors of preprocessing name the failing step.
+    """Return a context that adds the name of the failing step to errors of preprocessing.
 
-    The steps are fitted again on all rows, one after the other, to find the one that fails. If
-    none does, an error about an entry is raised with the name of its transformed column, and any
-    other error unchanged.
+    To find the failing step, the steps are fitted again on all rows, one after another. If none of
+    them fails, the name of the transformed column is added to an error about an entry; other
+    errors are raised unchanged.
 
     Parameters
     ----------
@@ -225,14 +226,14 @@ def naming_step(estimator: Any, X: Any, y: Any = None) -> Generator[None]:
 
 
 def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | None:
-    """Return a message about the failing step or the learner's rows, or None."""
+    """Return a message about the failing step or the learner's rows; None if neither fails."""
     before, (name, last) = clone(Pipeline(estimator.steps[:-1])), estimator.steps[-1]
     try:
         rows_after("", before, X, partial(_after_fit, y))
     except ValueError as of_step:
         cause = of_step.__cause__
         assert cause is not None
-        # This error is about all rows; that of a placeholder may differ, and be clearer.
+        # This error is about all rows. The error of a placeholder may be different and clearer.
         is_same = cause.__cause__ is not None or type(cause) is type(error)
         reason = shorten(str(cause if is_same else error), _MOST_CHARACTERS, placeholder=" ...")
         return f"{of_step}: {reason}"
@@ -250,16 +251,16 @@ def _sentence(estimator: Pipeline, X: Any, y: Any, error: Exception) -> str | No
 
 
 def _after_fit(y: Any, path: str, step: Any, X: Any, branches: list[tuple[Any, Any]]) -> Any:
-    """Return the rows after a step fitted on them, or raise an error that names the step."""
-    # Columns of an array have other numbers than the user's after a selection.
+    """Fit a step and transform its rows; errors name the step."""
+    # After columns are selected, their indices differ from the indices in the user's array.
     entries = naming_entries(X) if hasattr(X, "columns") else nullcontext()
     try:
         with entries:
             after = clone(step).fit_transform(unshared(step, X), y)
         if np.shape(after)[0] != np.shape(X)[0]:
             raise ValueError(
-                "estimator must have steps that return a row for each row, got "
-                f"{np.shape(after)[0]} for {np.shape(X)[0]}."
+                "estimator must have steps that return one row for each row, got "
+                f"{np.shape(after)[0]} rows for {np.shape(X)[0]} rows."
             )
     except Exception as error:
         raise ValueError(f"X must suit the step {path!r} ({type(step).__name__})") from error

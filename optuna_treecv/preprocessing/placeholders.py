@@ -1,7 +1,8 @@
-"""Placeholders for transformers of a Pipeline that are not fitted once.
+"""Placeholders for the transformers of a Pipeline that are not fitted once.
 
-In the preprocessing that is fitted once, a placeholder replaces each incremental transformer and
-passes rows through. Afterwards it is replaced by the transformer of a model.
+In preprocessing that is fitted once for all folds, each incremental transformer is replaced by a
+placeholder, which passes rows through. In a fitted Pipeline, the placeholder is replaced by the
+transformer of a model.
 """
 
 from collections.abc import Iterator
@@ -45,12 +46,13 @@ from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import trained_without
 
-#: The maximum number of training sets to which a step is fitted to see whether they agree.
+#: The maximum number of training sets to which a step is fitted to check whether the fitted steps
+#: agree.
 MOST_FITS = 1000
 
 
 class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Replaces an incremental transformer and passes rows through, as numbers.
+    """Placeholder for an incremental transformer, which passes rows through as numbers.
 
     Parameters
     ----------
@@ -77,7 +79,7 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._is_from_sklearn = type(step).__module__.startswith("sklearn.")
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check the rows as the step does; try a step that runs in Python."""
+        """Check rows as the replaced step does, and try the step if it runs in Python."""
         if not self.in_python:
             if sparse.issparse(X) and self.step.with_mean:
                 clone(self.step).fit(X)  # raises its own error
@@ -98,7 +100,7 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _try(self, rows: Any, y: Any) -> None:
-        """Try the step on the rows, because it must accept an array and keep its columns."""
+        """Check that the step accepts an array and keeps the number of columns."""
         tried = clone(self.step).partial_fit(rows, *(() if y is None else (y,)))
         # A copy, because a step with copy=False overwrites its rows.
         after = tried.transform(take_rows(rows, slice(0, 1)).copy())
@@ -106,22 +108,22 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if hasattr(after, "iloc"):
             raise NotAheadError(f"{name} returns a data frame")
         if sparse.issparse(after) != sparse.issparse(rows):
-            raise NotAheadError(f"{name} turns sparse rows into dense ones, or vice versa")
+            raise NotAheadError(f"{name} converts sparse rows to dense rows, or vice versa")
         if np.shape(after) != (1, rows.shape[1]):
             raise NotAheadError(f"{name} changes the number of columns")
         self.dtype, self.is_sparse = rows.dtype.str, sparse.issparse(rows)
-        # The next step must not get integers where this one returns fractions.
+        # The next step must not get integers if this step returns fractions.
         self._returned = np.result_type(rows.dtype, getattr(after, "dtype", rows.dtype))
 
     def transform(self, X: Any) -> Any:
-        """Return the rows, or ``constant`` in their place."""
+        """Return the rows unchanged, or an array filled with ``constant``."""
         rows = self._passed(X)
         if self.constant is None:
             return rows
-        return _in_form_of(rows, np.full(rows.shape, self.constant))
+        return _match_sparsity(rows, np.full(rows.shape, self.constant))
 
     def _passed(self, X: Any) -> Any:
-        """Return the rows, in a type that holds what the step makes of them too."""
+        """Return the rows in a dtype that can also represent the output of the step."""
         rows = self._checked(X, reset=False)
         return rows.astype(self._returned, copy=False) if self.in_python else rows
 
@@ -139,7 +141,7 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         )
 
     def put_back(self, trained: Any) -> Any:
-        """Return the step as a model has it.
+        """Return the replaced step with the statistics of a model.
 
         Parameters
         ----------
@@ -163,24 +165,25 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return fitted
 
 
-def _in_form_of(rows: Any, filled: np.ndarray) -> Any:
-    """Return an array as sparse as rows, which a ColumnTransformer may put beside dense ones."""
+def _match_sparsity(rows: Any, filled: np.ndarray) -> Any:
+    """Convert an array to sparse if ``rows`` are, so that a ColumnTransformer can stack them."""
     return sparse.csr_array(filled) if sparse.issparse(rows) else filled
 
 
 def _copy_names(fitted: Any, other: Any) -> None:
-    """Set what a fitted transformer knows of the columns it has got."""
+    """Copy the attributes with the number and names of columns from one transformer to another."""
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(fitted, name):
             setattr(other, name, getattr(fitted, name))
 
 
 class ImputerPlaceholder(Placeholder):
-    """Stands in the place of a SimpleImputer.
+    """Placeholder for a SimpleImputer.
 
-    That of an imputer by means lets the missing values pass. An imputer by a constant fills them
-    in. Both leave out a column that has no value in the rows that they are fitted on, so they can
-    stand before all folds only where each fold has a value of each column: they count the values.
+    For an imputer by means, missing values are passed through; for an imputer by a constant, they
+    are filled in. An imputer drops a column without any known value in the rows on which it is
+    fitted. Therefore it can be fitted once for all folds only if each training set has a known
+    value in each column. The placeholder counts the known values for this check.
 
     Parameters
     ----------
@@ -188,19 +191,20 @@ class ImputerPlaceholder(Placeholder):
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the imputer to find the columns that it keeps; its means are not used."""
+        """Fit the imputer only to find the columns that it keeps; its means are not used."""
         self.like = clone(self.step).fit(X)
         _copy_names(self.like, self)
         self._kept = np.ones(self.n_features_in_, bool)
         if not self.step.keep_empty_features:
             n_known = (~_missing(self.step, X)).sum(axis=0)
             self._kept = n_known > 0
-            # The minimum number of known values; columns without any are dropped in all folds.
+            # The minimum number of known values over all columns that have any; others are dropped
+            # in all folds.
             self.fewest_known = int(n_known[self._kept].min(initial=_num_samples(X)))
         return self
 
     def _passed(self, X: Any) -> Any:
-        """Return the rows, as an array."""
+        """Return the rows as an array."""
         if not is_running_imputer(self.step):
             return self.like.transform(X)
         check_columns(X)
@@ -210,21 +214,21 @@ class ImputerPlaceholder(Placeholder):
         return X if self._kept.all() else X[:, self._kept]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the remaining columns."""
+        """Return the names of the columns that the imputer keeps."""
         return self.like.get_feature_names_out(input_features)
 
     def put_back(self, trained: tuple[int, np.ndarray]) -> SimpleImputer:
-        """Return the imputer with the means of the known values in the rows of a model."""
+        """Return the imputer with the means of the known values in a model's training rows."""
         imputer = deepcopy(self.like)
         imputer.statistics_[self._kept] = trained[1][2]
         return imputer
 
 
 class TablePlaceholder(ImputerPlaceholder):
-    """Replaces a transformer before sums over rows, fitted on all rows.
+    """Placeholder for a transformer, fitted on all rows, if models are computed from sums.
 
-    It transforms as the step if that is the same in each fold, or passes the rows through with
-    their missing values, which are imputed and scaled per fold.
+    If the fitted step is the same in all folds, the placeholder transforms rows as the step does.
+    Otherwise it passes the rows through, and they are imputed and scaled per fold.
 
     Parameters
     ----------
@@ -245,7 +249,7 @@ class TablePlaceholder(ImputerPlaceholder):
         self.passes = passes
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the step, and store the rows for ``why_not``."""
+        """Fit the step, and keep the rows for ``why_not``."""
         self.like = clone(self.step).fit(X)
         _copy_names(self.like, self)
         self._rows: Any = X
@@ -257,7 +261,7 @@ class TablePlaceholder(ImputerPlaceholder):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return transformed rows, or the rows or ``constant`` if they are passed through."""
+        """Return transformed rows; if rows are passed through, the rows or ``constant``."""
         if not self.passes:
             return self.like.transform(X)
         rows = check_array(
@@ -265,14 +269,14 @@ class TablePlaceholder(ImputerPlaceholder):
         )
         if type(self.step) is SimpleImputer:
             if sparse.issparse(rows):
-                raise NotAheadError("SimpleImputer gets sparse rows")
+                raise NotAheadError("a SimpleImputer gets sparse rows")
             is_missing = (np.isnan(rows) & self._is_known)[:, self._kept]
             rows = np.array(self.like.transform(X))  # with the columns of an indicator
             rows[:, : is_missing.shape[1]][is_missing] = np.nan
         if self.constant is not None:
             filled = rows.toarray() if sparse.issparse(rows) else np.array(rows)
             filled[:, : np.count_nonzero(self._kept)] = self.constant
-            return _in_form_of(rows, filled)
+            return _match_sparsity(rows, filled)
         return rows
 
     def why_not(self, cut: Cut) -> str:
@@ -299,32 +303,33 @@ class TablePlaceholder(ImputerPlaceholder):
         return self._why_varies(cut, "statistics_")
 
     def _why_varies(self, cut: Cut, name: str) -> str:
-        """Return the reason why an attribute differs between training sets; "" if it does not."""
+        """Return the reason why a fitted attribute differs between training sets, or ""."""
         if cut.n_folds > MOST_FITS:
             return f"its {name} would be compared in more than {MOST_FITS} training sets"
         for fitted in self._fitted_to_sets(cut):
-            # As text, because the entries may be numbers, NaN, None and strings.
+            # Compared as strings, because the entries may be numbers, NaN, None and strings.
             of_all, of_set = (map(repr, getattr(step, name)) for step in (self.like, fitted))
             if list(of_all) != list(of_set):
                 return f"its {name} of a training set differ from those of all rows"
         return ""
 
     def _fitted_to_sets(self, cut: Cut) -> Iterator[Any]:
-        """Yield the step fitted to each training set."""
+        """Yield a copy of the step fitted to each training set."""
         for chunk in range(cut.n_folds):
             yield clone(self.step).fit(take_rows(self._rows, cut.split(chunk).train_rows()))
 
     def forget(self) -> None:
-        """Release the rows."""
+        """Release the rows that ``fit`` kept."""
         self._rows = self._is_missing = None
 
 
 class WordsPlaceholder(TablePlaceholder):
-    """Replaces an imputer by the most frequent value and the encoder after it.
+    """Placeholder for an imputer by the most frequent value and the encoder that follows it.
 
-    It transforms as both, fitted on all rows, if each training set has the same most frequent
-    value of a column as all rows. Otherwise a row with a missing value gets NaN in the columns of
-    the values that some fold imputes, which are then imputed per fold by 1 or 0.
+    If the most frequent value of a column is the same in each training set and in all rows, the
+    placeholder transforms the column as both steps, fitted on all rows, would. Otherwise a row
+    with a missing value gets NaN in the encoded columns of all values that are imputed in some
+    fold. These are then imputed per fold by 1 or 0.
 
     Parameters
     ----------
@@ -340,7 +345,7 @@ class WordsPlaceholder(TablePlaceholder):
         self.needs_all = needs_all
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit both, and store the rows for ``why_not``."""
+        """Fit both steps, and keep the rows for ``why_not``."""
         super().fit(X)
         self._encoder = clone(self.encoder).fit(self.like.transform(X))
         sizes = [len(names) for names in self._encoder.categories_]
@@ -349,12 +354,12 @@ class WordsPlaceholder(TablePlaceholder):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the encoded columns, with NaN or ``constant`` where training sets differ."""
+        """Return the encoded columns, with NaN or ``constant`` if training sets differ."""
         rows = self._encoder.transform(self.like.transform(X))
         if self.constant is not None:
             filled = rows.toarray() if sparse.issparse(rows) else np.array(rows)
             filled[:, self.varying] = self.constant
-            return _in_form_of(rows, filled)
+            return _match_sparsity(rows, filled)
         row, at = np.nonzero(self._gaps(_missing(self.step, X))[:, self.varying])
         gaps = np.full(len(row), np.nan, np.float32), (row, self.varying[at])
         holes = sparse.csr_array(gaps, shape=rows.shape)
@@ -368,7 +373,7 @@ class WordsPlaceholder(TablePlaceholder):
         return is_missing[:, self._kept][:, self._features]
 
     def why_not(self, cut: Cut) -> str:
-        """Return the reason why categories cannot be imputed per fold; set ``varying``."""
+        """Return the reason why categories cannot be imputed per fold, or ""; set ``varying``."""
         is_gap, reason = self._gaps(self._is_missing), super().why_not(cut)
         if reason or (is_gap.any() and cut.n_folds > MOST_FITS):
             return reason or self._why_varies(cut, "statistics_")
@@ -386,9 +391,10 @@ class WordsPlaceholder(TablePlaceholder):
         return "a training set lacks a category" if lacks else ""
 
     def fills(self, counts: np.ndarray) -> np.ndarray:
-        """Return the imputed values of training sets, (n_sets, n_varying), from counts of values.
+        """Return the imputed entries of encoded columns per training set, (n_sets, n_varying).
 
-        It is 1 for the first most frequent value of a column, and 0 for others.
+        An entry is 1 for the first of the most frequent values of a feature, and 0 for other
+        values.
         """
         filled, features = np.zeros_like(counts), self._features[self.varying]
         for feature in np.unique(features):
@@ -398,7 +404,7 @@ class WordsPlaceholder(TablePlaceholder):
 
 
 def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
-    """Return which values an imputer considers missing, (n_rows, n_columns)."""
+    """Return a mask of the values that an imputer treats as missing, (n_rows, n_columns)."""
     indicator = MissingIndicator(
         missing_values=imputer.missing_values, features="all", sparse=False
     )
@@ -406,7 +412,7 @@ def _missing(imputer: SimpleImputer, X: Any) -> np.ndarray:
 
 
 def with_placeholders(path: str, step: Any, kinds: Mapping[str, Kind]) -> Any:
-    """Return a copy of a step, not fitted, with placeholders for incremental transformers.
+    """Return an unfitted copy of a step, with placeholders for incremental transformers.
 
     Parameters
     ----------
@@ -438,7 +444,7 @@ def with_placeholders(path: str, step: Any, kinds: Mapping[str, Kind]) -> Any:
 
 
 def _with_words(parts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the parts of a Pipeline, with one placeholder for an imputer and its encoder."""
+    """Return the steps of a Pipeline; one placeholder replaces an imputer and its encoder."""
     for at, ((name, first), (of_encoder, second)) in enumerate(pairwise(parts[:])):
         encoder = second.step if isinstance(second, TablePlaceholder) else second
         if isinstance(first, TablePlaceholder) and fills_categories(first.step, encoder):
@@ -448,7 +454,7 @@ def _with_words(parts: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, Any]) -> Any:
-    """Return a fitted step with the incremental transformers of a model.
+    """Return a fitted step in which a model's transformers replace the placeholders.
 
     Parameters
     ----------
@@ -480,7 +486,7 @@ def without_placeholders(step: Any, fitted: Any, trained: Mapping[Placeholder, A
 
 
 def all_placeholders(fitted: Any) -> list[Placeholder]:
-    """Return the placeholders among the fitted parts of a step."""
+    """Return all placeholders in a fitted step."""
     leaves = leaves_of("", fitted, is_fitted=True)
     return [leaf for _, leaf in leaves if isinstance(leaf, Placeholder)]
 
@@ -490,8 +496,9 @@ def columns_of_placeholders(
 ) -> list[tuple[Placeholder, np.ndarray]]:
     """Return the placeholders that pass rows through, and their columns in the transformed rows.
 
-    A placeholder that returns an unused number finds its columns, because no step that is fitted
-    once follows one that passes rows through.
+    To find its columns, a placeholder returns a number that does not occur in the rows. Steps
+    after a placeholder that passes rows through do not change the rows, because none of them is
+    fitted once.
     """
     row, first = take_rows(X, slice(0, 1)), _first_row(after)
     # An integer, because the rows may be of an integer type.

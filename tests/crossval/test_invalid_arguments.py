@@ -81,10 +81,7 @@ def broken(array, value):
         ({"cv": 1}, "cv must be between 2 and the number of rows, 30, got 1"),
         ({"cv": 31}, "cv must be between 2 and the number of rows, 30, got 31"),
         ({"cv": True}, f"{CV_EXPECTED}, got True"),
-        (
-            {"cv": 2.5},
-            "cv must be an int, or a float between 0 and 1 .* in a hold-out, got 2.5",
-        ),
+        ({"cv": 2.5}, "cv must be an int, or a float between 0 and 1 .* in a hold-out, got 2.5"),
         ({"cv": "lpo"}, "cv must be an int.*got 'lpo'"),
         ({"cv": {}}, "cv must be an int"),
         (
