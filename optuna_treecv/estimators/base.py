@@ -442,7 +442,7 @@ class CompiledEstimator(TreeCVEstimator):
         return ()
 
     def _fixed(self) -> dict[str, Any]:
-        """Return the parameters that must not change while a state is trained further."""
+        """Return the parameters that must not change while the training of a state continues."""
         return {name: getattr(self, name) for name in self._fixed_parameters}
 
 
