@@ -4,6 +4,9 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from functools import partial
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 import pickle
@@ -14,12 +17,21 @@ from typing import TypeVar
 import numpy as np
 from numpy.testing import assert_allclose
 from numpy.testing import assert_array_equal
+from scipy.sparse import csr_matrix
 from sklearn.base import is_classifier
 from sklearn.base import is_clusterer
 from sklearn.base import is_regressor
+from sklearn.metrics import accuracy_score
+from sklearn.metrics import f1_score
 from sklearn.metrics import get_scorer
+from sklearn.metrics import mean_squared_error
+from sklearn.metrics import r2_score
+from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
+from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
+from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.utils.validation import has_fit_parameter
@@ -36,9 +48,18 @@ from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.scoring.metrics import pooled
+from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.study.functions import treecv_objective
 
 _SEED = 5
+
+_METRICS: dict[str, Callable[[Any, Any], float]] = {
+    "accuracy": accuracy_score,
+    "f1_macro": partial(f1_score, average="macro"),
+    "neg_mean_squared_error": lambda y, predicted: -mean_squared_error(y, predicted),
+    "r2": r2_score,
+}
 
 Model = TypeVar("Model")
 
@@ -265,6 +286,9 @@ class EngineContract:
         The ``CVResult.method`` of the engine that evaluates the estimator.
     bad_parameters : dict of str to object
         Parameters of the estimator that its ``fit`` refuses.
+    other_parameters : dict of str to object
+        Parameters of a second candidate, which ``fit`` takes. Their names are among those of
+        ``bad_parameters``.
     rtol : float, default=1e-6
         The tolerance of scores and predictions, relative to the largest ones of converged fits.
 
@@ -275,6 +299,7 @@ class EngineContract:
     >>> class TestRidge(EngineContract):
     ...     method = "exact"
     ...     bad_parameters = {"alpha": -1.0}
+    ...     other_parameters = {"alpha": 10.0}
     ...
     ...     def make_estimator(self):
     ...         return Ridge()
@@ -282,6 +307,7 @@ class EngineContract:
 
     method: str
     bad_parameters: Mapping[str, Any]
+    other_parameters: Mapping[str, Any]
     rtol = 1e-6
 
     def make_estimator(self) -> Any:
@@ -328,12 +354,121 @@ class EngineContract:
         result = tree_cross_validate(self.make_estimator(), *self.make_data(), cv=5)
         assert result.method == self.method, result.why
 
-    def test_scores_are_those_of_fits(self) -> None:
-        """Check the scores over folds, overlapping splits and time series."""
-        X, y = self.make_data()
-        for cv in (KFold(4, shuffle=True, random_state=0), ShuffleSplit(3, random_state=0),
-                   TimeSeriesSplit(3)):  # fmt: skip
+    def test_scores_equal_those_of_fits(self) -> None:
+        """Check the scores over folds, groups, overlapping splits, a hold-out and time series."""
+        groups = np.arange(len(self.make_data()[1])) // 4 % 13
+        for cv in (
+            KFold(4, shuffle=True, random_state=0),
+            RepeatedKFold(n_splits=3, n_repeats=2, random_state=0),
+            ShuffleSplit(3, random_state=0),
+            ShuffleSplit(1, random_state=0),
+            TimeSeriesSplit(3),
+        ):
             self._equal(self._scores(cv=cv), self._fits(cv))
+        by_groups = self._scores(cv=GroupKFold(4), groups=groups)
+        self._equal(by_groups, self._fits(GroupKFold(4), groups=groups))
+
+    def test_predictions_equal_those_of_fits(self) -> None:
+        """Check the out-of-fold predictions of each method that the estimator has."""
+        X, y = self.make_data()
+        cv = KFold(4, shuffle=True, random_state=0)
+        for method in ("predict", "decision_function", "predict_proba"):
+            if hasattr(self.make_estimator(), method):
+                options = {"cv": cv, "shuffle": False, "response_method": method}
+                actual = tree_cross_val_predict(self.make_estimator(), X, y, **options)
+                expected = cross_val_predict(self.make_reference(), X, y, cv=cv, method=method)
+                self._equal(actual, expected)
+
+    def test_several_scores_equal_those_of_fits(self) -> None:
+        """Check two scores at once, a pooled score, and the scores of rows."""
+        X, y = self.make_data()
+        cv, scoring = KFold(4), [self._scoring(), self._second_scoring()]
+        options = {"cv": cv, "shuffle": False}
+        result = tree_cross_validate(self.make_estimator(), X, y, scoring=scoring, **options)
+        for name in scoring:
+            self._equal(result.scores[name].test_score, self._fits(cv, scoring=name))
+        predicted = cross_val_predict(self.make_reference(), X, y, cv=cv)
+        for name in scoring:
+            score = tree_cross_validate(
+                self.make_estimator(), X, y, scoring=pooled(name), **options
+            )
+            self._equal(score.mean, _METRICS[name](y, predicted))
+        loss = "error" if self._classifies() else "squared_error"
+        of_rows = tree_cross_validate(
+            self.make_estimator(), X, y, scoring=loss, row_losses=True, **options
+        )
+        expected = predicted != y if self._classifies() else np.square(predicted - y)
+        self._equal(of_rows.row_losses, expected, 10.0)  # in float32
+
+    def test_all_layouts_of_rows(self) -> None:
+        """Check Fortran order, float32, data frames and CSR; or that ``fit`` refuses CSR too."""
+        X, y = self.make_data()
+        cv = KFold(4)
+        rounded = X.astype(np.float32)
+        layouts = [(np.asfortranarray(X), X, 1.0), (rounded, rounded.astype(float), 1e3)]
+        if find_spec("pandas"):
+            from pandas import DataFrame
+
+            names = [f"column {i}" for i in range(X.shape[1])]
+            layouts.append((DataFrame(X, columns=names), X, 1.0))
+        sparse = csr_matrix(X)
+        if self._error(lambda: self.make_reference().fit(sparse, y)) is None:
+            layouts.append((sparse, sparse, 1.0))
+        else:
+            error = self._error(lambda: self._scores(cv=cv, X=sparse))
+            assert isinstance(error, ValueError | TypeError), error
+        for rows, same_rows, slack in layouts:
+            self._equal(self._scores(cv=cv, X=rows), self._fits(cv, X=same_rows), slack)
+
+    def test_missing_and_infinite_values(self) -> None:
+        """Check that they are refused if ``fit`` refuses them, and otherwise give its scores."""
+        X, y = self.make_data()
+        for value, name in ((np.nan, "NaN"), (np.inf, "infinity")):
+            bad_X = np.array(X)
+            bad_X[7, 1] = value
+            if self._error(partial(self.make_reference().fit, bad_X, y)) is None:
+                self._equal(self._scores(cv=KFold(4), X=bad_X), self._fits(KFold(4), X=bad_X))
+                continue
+            error = self._error(partial(self._scores, cv=KFold(4), X=bad_X))
+            assert isinstance(error, ValueError) and name in str(error), error
+
+    def test_class_weight(self) -> None:
+        """Check the scores with ``class_weight``, if the estimator has it."""
+        if "class_weight" not in last_step(self.make_estimator()).get_params():
+            return
+        classes = np.unique(self.make_data()[1])
+        cv = KFold(4, shuffle=True, random_state=0)
+        for class_weight in ("balanced", dict(zip(classes, (3.0, 0.5, 1.0), strict=False))):
+            estimator, reference = self.make_estimator(), self.make_reference()
+            for changed in (estimator, reference):
+                last_step(changed).set_params(class_weight=class_weight)
+            scores = self._scores(cv=cv, estimator=estimator)
+            self._equal(scores, self._fits(cv, reference=reference))
+
+    def test_a_search_equals_grid_search(self) -> None:
+        """Check the scores and the model of a search, and that a batch changes no score."""
+        X, y = self.make_data()
+        grid = {name: [value] for name, value in self._searched().items()}
+        grid |= {name: [*grid[name], value] for name, value in self.other_parameters.items()}
+        options = {"param_grid": grid, "cv": KFold(4), "scoring": self._scoring()}
+        search = TreeCVSearchCV(self.make_estimator(), **options, shuffle=False)
+        fits = GridSearchCV(self.make_reference(), **options)
+        for fitted in (search, fits):
+            fitted.fit(X, y)
+        candidates = search.cv_results_["params"]
+        order = [fits.cv_results_["params"].index(params) for params in candidates]
+        for split in range(4):
+            name = f"split{split}_test_score"
+            self._equal(search.cv_results_[name], fits.cv_results_[name][order])
+        assert search.best_params_ == fits.best_params_
+        fitted = self.make_estimator().set_params(**fits.best_params_).fit(X, y)
+        self._equal(search.predict(X), fitted.predict(X))
+        objective = treecv_objective(
+            self.make_estimator(), X, y, **options, shuffle=False, cache=None
+        )
+        for i, params in enumerate(candidates):
+            scores = [search.cv_results_[f"split{split}_test_score"][i] for split in range(4)]
+            assert_allclose(_evaluate(objective, params), scores, rtol=1e-9, atol=1e-12)
 
     def test_no_row_reaches_the_model_that_tests_it(self) -> None:
         """Check that neither the labels nor the rows of a fold influence its model's predictions.
@@ -392,30 +527,48 @@ class EngineContract:
         """Check that two processes that share a store get the same scores as without it."""
         expected = self._scores(cv=KFold(4))
         with TemporaryDirectory() as folder:
-            objective = self._objective(folder, self._scoring())
-            with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-                for result in pool.map(_evaluate, [objective] * 2, [self._searched()] * 2):
-                    assert_array_equal(result, expected)
+            objectives = [self._objective(folder, self._scoring()) for _ in range(2)]
+            for scores in _two_processes().map(_evaluate, objectives, [self._searched()] * 2):
+                assert_array_equal(scores, expected)
 
     def _classifies(self) -> bool:
         return is_classifier(self.make_estimator())
 
     def _scoring(self) -> str:
-        return "accuracy" if self._classifies() else "r2"
+        return "accuracy" if self._classifies() else "neg_mean_squared_error"
 
-    def _scores(self, **options: Any) -> np.ndarray:
-        X, y = self.make_data()
+    def _second_scoring(self) -> str:
+        return "f1_macro" if self._classifies() else "r2"
+
+    def _scores(self, X: Any = None, estimator: Any = None, **options: Any) -> np.ndarray:
+        rows, y = self.make_data()
+        estimator = self.make_estimator() if estimator is None else estimator
         options = {"scoring": self._scoring(), "shuffle": False, **options}
-        return tree_cross_validate(self.make_estimator(), X, y, **options).test_score
+        X = rows if X is None else X
+        return tree_cross_validate(estimator, X, y, **options).test_score
 
-    def _fits(self, cv: Any, weights: np.ndarray | None = None) -> np.ndarray:
+    def _fits(
+        self,
+        cv: Any,
+        weights: np.ndarray | None = None,
+        *,
+        X: Any = None,
+        reference: Any = None,
+        groups: np.ndarray | None = None,
+        scoring: str | None = None,
+    ) -> np.ndarray:
         """Return the scores of fits by scikit-learn."""
-        X, y = self.make_data()
-        reference = self.make_reference()
+        rows, y = self.make_data()
+        reference = self.make_reference() if reference is None else reference
         steps = [name for name, _ in getattr(reference, "steps", [])]
         name = "__".join([*steps[-1:], "sample_weight"])
-        params = None if weights is None else {name: weights}
-        fits = cross_validate(reference, X, y, cv=cv, scoring=self._scoring(), params=params)
+        fits = cross_validate(
+            *(reference, rows if X is None else X, y),
+            cv=cv,
+            groups=groups,
+            scoring=scoring or self._scoring(),
+            params=None if weights is None else {name: weights},
+        )
         scores: np.ndarray = fits["test_score"]
         return scores
 
@@ -443,7 +596,7 @@ class EngineContract:
             store=store,
         )
 
-    def _equal(self, actual: np.ndarray, expected: np.ndarray, slack: float = 1.0) -> None:
+    def _equal(self, actual: Any, expected: Any, slack: float = 1.0) -> None:
         largest = float(np.abs(np.asarray(expected, float)).max())
         assert_allclose(actual, expected, rtol=0, atol=slack * self.rtol * max(largest, 1.0))
 
@@ -465,6 +618,12 @@ def _interrupting(scoring: str, n_calls: int) -> Callable[[Any, Any, Any], float
         return float(scorer(estimator, X, y))
 
     return score
+
+
+@cache
+def _two_processes() -> ProcessPoolExecutor:
+    """Return two processes, started once because imports take seconds."""
+    return ProcessPoolExecutor(2, mp_context=get_context("spawn"))
 
 
 def _evaluate(objective: Any, params: dict[str, Any]) -> np.ndarray:

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import Lasso
@@ -15,49 +18,79 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
+from sklearn.naive_bayes import BernoulliNB
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.svm import SVC
+from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 from optuna_treecv.testing import EngineContract
 
 pytestmark = pytest.mark.slow
 
+# (estimator, parameters that its fit refuses, parameters of another candidate, parameters of
+# converged reference fits)
 EXACT = [
-    (Ridge(), {"alpha": -1.0}, None),
-    (make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": -1.0}, None),
-    (Lasso(0.05), {"alpha": -1.0}, {"tol": 1e-14, "max_iter": 100_000}),
-    (RidgeClassifier(), {"alpha": -1.0}, None),
-    (LinearDiscriminantAnalysis(solver="lsqr"), {"shrinkage": 2.0}, None),
+    (Ridge(), {"alpha": -1.0}, {"alpha": 30.0}, {"tol": 1e-12}),
+    (make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": -1.0}, {"ridge__alpha": 30.0}, {}),
+    (Lasso(0.05), {"alpha": -1.0}, {"alpha": 0.3}, {"tol": 1e-14, "max_iter": 100_000}),
+    (RidgeClassifier(), {"alpha": -1.0}, {"alpha": 300.0}, {}),
+    (LinearDiscriminantAnalysis(solver="lsqr"), {"shrinkage": 2.0}, {"shrinkage": 0.9}, {}),
 ]
 CONVERGED = {"solver": "newton-cholesky", "tol": 1e-12}
 NEWTON = [
-    (LogisticRegression(), {"C": -1.0}, CONVERGED),
+    (LogisticRegression(), {"C": -1.0}, {"C": 0.003}, CONVERGED),
     (
         make_pipeline(StandardScaler(), LogisticRegression()),
         {"logisticregression__C": -1.0},
+        {"logisticregression__C": 0.003},
         {f"logisticregression__{name}": value for name, value in CONVERGED.items()},
     ),
-    (PoissonRegressor(), {"alpha": -1.0}, CONVERGED),
-    (LinearSVC(random_state=0), {"C": -1.0}, {"tol": 1e-10, "max_iter": 100_000}),
+    (PoissonRegressor(), {"alpha": -1.0}, {"alpha": 30.0}, CONVERGED),
+    (LinearSVC(random_state=0), {"C": -1.0}, {"C": 0.001}, {"tol": 1e-10, "max_iter": 100_000}),
 ]
 NEIGHBORS = [
-    (KNeighborsClassifier(), {"n_neighbors": 0}, None),
-    (KNeighborsRegressor(weights="distance"), {"n_neighbors": 0}, None),
+    (KNeighborsClassifier(), {"n_neighbors": 0}, {"n_neighbors": 21}, {}),
+    (KNeighborsRegressor(weights="distance"), {"n_neighbors": 0}, {"n_neighbors": 21}, {}),
+    (
+        make_pipeline(MinMaxScaler(), KNeighborsClassifier()),
+        {"kneighborsclassifier__n_neighbors": 0},
+        {"kneighborsclassifier__n_neighbors": 21},
+        {},
+    ),
 ]
 BOOSTING = [
-    (GradientBoostingRegressor(n_estimators=10, random_state=0), {"n_estimators": 0}, None)
+    (
+        GradientBoostingRegressor(n_estimators=10, random_state=0),
+        {"n_estimators": 0},
+        {"n_estimators": 3},
+        {},
+    ),
+    (
+        GradientBoostingClassifier(n_estimators=5, random_state=0),
+        {"n_estimators": 0},
+        {"n_estimators": 2},
+        {},
+    ),
 ]
-BAGGING = [(RandomForestClassifier(10, random_state=0), {"n_estimators": 0}, None)]
-TREE = [(GaussianNB(), {"var_smoothing": -1.0}, None)]
+BAGGING = [
+    (RandomForestClassifier(10, random_state=0), {"n_estimators": 0}, {"n_estimators": 3}, {}),
+    (ExtraTreesRegressor(10, random_state=0), {"n_estimators": 0}, {"n_estimators": 3}, {}),
+]
+TREE = [
+    (GaussianNB(), {"var_smoothing": -1.0}, {"var_smoothing": 1.0}, {}),
+    (BernoulliNB(), {"alpha": -1.0}, {"alpha": 30.0}, {}),
+]
 FIT = [
-    (SVC(), {"C": -1.0}, None),
-    (DecisionTreeRegressor(random_state=0), {"min_samples_leaf": 0}, None),
+    (SVC(), {"C": -1.0}, {"C": 0.01}, {}),
+    (DecisionTreeRegressor(random_state=0), {"min_samples_leaf": 0}, {"min_samples_leaf": 9}, {}),
+    (make_pipeline(PCA(3), SVR()), {"svr__C": -1.0}, {"svr__C": 0.01}, {}),
 ]
 
 
@@ -74,11 +107,15 @@ class Contract(EngineContract):
     def bad_parameters(self) -> Any:  # type: ignore[override]
         return self.case[1]
 
+    @property
+    def other_parameters(self) -> Any:  # type: ignore[override]
+        return self.case[2]
+
     def make_estimator(self) -> Any:
         return clone(self.case[0])
 
     def make_reference(self) -> Any:
-        return self.make_estimator().set_params(**(self.case[2] or {}))
+        return self.make_estimator().set_params(**self.case[3])
 
     def make_data(self) -> tuple[Any, np.ndarray]:
         X, y = super().make_data()
