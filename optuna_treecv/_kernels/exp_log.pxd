@@ -1,7 +1,8 @@
-"""Our own exp and log, because those of C libraries differ in the last bit between machines.
+"""Exponential and logarithm functions that give the same bits on every machine.
 
-Both are within two units in the last place. Their series are in Estrin's form, in which most
-multiplications can run in parallel.
+The functions of C libraries may differ in the last bit from one machine to the next. The errors of both functions here
+are at most two units in the last place. Their power series are evaluated by Estrin's scheme, in which most
+multiplications are independent of each other and can run in parallel.
 """
 
 from cython cimport floating
@@ -23,7 +24,10 @@ cdef inline double power_of_two(int64_t k) noexcept nogil:
 
 
 cdef inline double exponential(double x) noexcept nogil:
-    """Return e^x = 2^k e^r with |r| <= ln(2) / 2; 0 below -708, where results lose digits, inf above 709."""
+    """Return e^x, computed as 2^k e^r with |r| <= ln(2) / 2.
+
+    The result is inf for x > 709. It is 0 for x < -708, because results near the subnormal range would lose digits.
+    """
     cdef double k
     if not x >= -708:
         return 0 if x < 0 else NAN
@@ -36,7 +40,7 @@ cdef inline double exponential(double x) noexcept nogil:
 cdef inline double exponential_of_rest(double x, double k) noexcept nogil:
     """Return e^r for r = x - k ln 2 with |r| <= ln(2) / 2."""
     cdef double r, r2, r4
-    # ln 2 in two parts; the first has so few digits that k times it is exact.
+    # ln 2 is split into two constants. The first one has few enough digits for its product with k to be exact.
     r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
     r2 = r * r
     r4 = r2 * r2
@@ -51,18 +55,19 @@ cdef inline double exponential_of_rest(double x, double k) noexcept nogil:
 
 
 cdef inline floating exponential_in_vectors(floating x) noexcept nogil:
-    """Return e^x, or NaN, as if no number were beyond 708 and -708, in float32 87 and -87.
+    """Return e^x for x clipped to [-708, 708], or to [-87, 87] in float32; NaN stays NaN.
 
-    It has no branch, so that a loop over it has vectors.
+    The function has no branches, which lets the compiler vectorise a loop that calls it.
     """
     cdef floating most = 87 if floating is float else 708
     cdef double shifted, power
     cdef uint64_t bits
     cdef float shifted4, power4, k, r, r2
     cdef uint32_t bits4
-    x = most if x > most else x                             # NaN stays
+    x = most if x > most else x                             # NaN stays NaN
     x = -most if x < -most else x
-    # Near 1.5 2^52 numbers are integers, whose last bits are those of the integer that was added.
+    # Near 1.5 * 2^52, float64 numbers are integers. Adding this constant therefore rounds to an integer, whose bits are
+    # the last bits of the sum.
     if floating is double:
         shifted = x * 1.4426950408889634 + 6755399441055744.0
         memcpy(&bits, &shifted, 8)
@@ -70,12 +75,12 @@ cdef inline floating exponential_in_vectors(floating x) noexcept nogil:
         memcpy(&power, &bits, 8)                            # 2^k
         return exponential_of_rest(x, shifted - 6755399441055744.0) * power
     else:
-        shifted4 = x * <float> 1.4426950408889634 + <float> 12582912.0      # 1.5 2^23
+        shifted4 = x * <float> 1.4426950408889634 + <float> 12582912.0      # 1.5 * 2^23
         memcpy(&bits4, &shifted4, 4)
         bits4 = (bits4 + 127) << 23
         memcpy(&power4, &bits4, 4)
         k = shifted4 - <float> 12582912.0
-        r = (x - k * <float> 0.693359375) + k * <float> 2.12194440e-4     # ln 2 in two parts
+        r = (x - k * <float> 0.693359375) + k * <float> 2.12194440e-4     # ln 2, split in two
         r2 = r * r
         # 1 + r + r^2/2! + ... + r^7/7!
         return (((<float> 1 + r) + r2 * (<float> (1.0 / 2.0) + r * <float> (1.0 / 6.0))) + (r2 * r2) * (
@@ -85,7 +90,10 @@ cdef inline floating exponential_in_vectors(floating x) noexcept nogil:
 
 
 cdef inline double logarithm(double x) noexcept nogil:
-    """Return ln x = k ln 2 + ln m, with m within a factor of sqrt(2) of 1 and ln m = 2 artanh((m - 1) / (m + 1))."""
+    """Return ln x, computed as k ln 2 + ln m with 1 / sqrt(2) < m <= sqrt(2).
+
+    The second term is ln m = 2 artanh(s) with s = (m - 1) / (m + 1).
+    """
     cdef uint64_t bits
     cdef int64_t k
     cdef double m, s, s2, s4, s8, series

@@ -1,7 +1,8 @@
-"""Routines of LAPACK that release the interpreter's lock.
+"""LAPACK routines that release the global interpreter lock (GIL).
 
-SciPy's functions hold the lock, for seconds with thousands of columns, which would stop the heartbeats of a study.
-NumPy releases it in ``eigh``, ``svd`` and ``qr``.
+SciPy's wrappers of these routines hold the GIL while they run. With thousands of columns this takes seconds, during
+which the thread that sends the heartbeats of an Optuna study could not run. NumPy's ``eigh``, ``svd`` and ``qr``
+release the GIL, so they need no counterpart here.
 """
 
 import numpy as np
@@ -16,18 +17,23 @@ from scipy.linalg.cython_lapack cimport dtrtri
 
 
 def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Reduce a symmetric matrix to a tridiagonal one, T = Q'AQ (dsytrd).
+    """Reduce a symmetric matrix A to a tridiagonal matrix T = Q'AQ (dsytrd).
 
     Parameters
     ----------
     a : ndarray of shape (n, n)
+        The symmetric matrix A.
 
     Returns
     -------
     reflectors : ndarray of shape (n, n)
-        In Fortran order; the reflectors that define Q are below the first subdiagonal.
+        The Householder vectors that define Q, below the first subdiagonal, in Fortran order.
     diagonal : ndarray of shape (n,)
-    beside, tau : ndarray of shape (n - 1,)
+        The diagonal of T.
+    beside : ndarray of shape (n - 1,)
+        The subdiagonal of T.
+    tau : ndarray of shape (n - 1,)
+        The scalar factors of the Householder reflectors.
     """
     cdef int n = len(a), n_work = 64 * n, info = 0
     reflectors = np.array(a, np.float64, order="F")
@@ -40,16 +46,18 @@ def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
 
 
 def rotate(reflectors: np.ndarray, tau: np.ndarray, b: np.ndarray, bint transposed) -> np.ndarray:
-    """Return Q'b, or Qb, of ``tridiagonal`` (dormqr).
+    """Return Qb or Q'b, with Q from ``tridiagonal`` (dormqr).
 
     Parameters
     ----------
     reflectors : ndarray of shape (n - 1, n - 1)
-        The reflectors of ``tridiagonal`` without the first row and the last column. They are copied, because LAPACK
-        writes to them temporarily.
+        The array ``reflectors`` that ``tridiagonal`` returned, without its first row and its last column. It is
+        copied, because LAPACK overwrites it temporarily.
     tau : ndarray of shape (n - 1,)
+        The array ``tau`` that ``tridiagonal`` returned.
     b : ndarray of shape (n, n_columns)
     transposed : bool
+        Whether to multiply by Q' instead of Q.
     """
     cdef int m = len(tau), n = b.shape[1], n_work = 64 * n, ld = m + 1, info = 0
     cdef const char *which = b"T" if transposed else b"N"
@@ -66,13 +74,22 @@ def rotate(reflectors: np.ndarray, tau: np.ndarray, b: np.ndarray, bint transpos
 
 
 def solve_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return T^-1 b and the pivots for a positive definite, tridiagonal T (dptsv); the pivots are 0 if it is not.
+    """Solve T x = b for a symmetric, positive definite, tridiagonal matrix T (dptsv).
 
     Parameters
     ----------
     diagonal : ndarray of shape (n,)
+        The diagonal of T.
     beside : ndarray of shape (n - 1,)
+        The subdiagonal of T.
     b : ndarray of shape (n, n_columns)
+
+    Returns
+    -------
+    solved : ndarray of shape (n, n_columns)
+        The solution x.
+    pivots : ndarray of shape (n,)
+        The diagonal matrix D of the factorisation T = LDL'; all zeros if T is not positive definite.
     """
     cdef int n = len(b), n_columns = b.shape[1], info = 0
     pivots, solved = np.array(diagonal, np.float64), np.array(b, np.float64, order="F")
@@ -86,18 +103,22 @@ def solve_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, b: np.ndarray) -
 
 
 def cholesky(a: np.ndarray, double alpha=0.0) -> np.ndarray | None:
-    """Return L of A + alpha I = LL' (dpotrf), or None if that is not positive definite.
-
-    It is in Fortran order; entries above the diagonal are undefined.
+    """Return the Cholesky factor L of A + alpha I = LL' (dpotrf).
 
     Parameters
     ----------
     a : ndarray of shape (n, n)
-        Symmetric, in either order.
+        The symmetric matrix A, in C or Fortran order.
     alpha : float
+
+    Returns
+    -------
+    factor : ndarray of shape (n, n) or None
+        L in its lower triangle, in Fortran order; entries above the diagonal are undefined. None if A + alpha I is
+        not positive definite.
     """
     cdef int n = len(a), info = 0
-    factor = np.array(a, np.float64, order="C").T  # a copy in the other order is the same matrix
+    factor = np.array(a, np.float64, order="C").T  # the same symmetric matrix, in Fortran order
     factor[np.diag_indices(n)] += alpha
     cdef double [::1, :] matrix = factor
     with nogil:
@@ -106,16 +127,21 @@ def cholesky(a: np.ndarray, double alpha=0.0) -> np.ndarray | None:
 
 
 def solve_positive(a: np.ndarray, double alpha, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (A + alpha I)^-1 b and the diagonal of the Cholesky factor (dposv).
-
-    The diagonal is 0 where A + alpha I is not positive definite.
+    """Solve (A + alpha I) x = b for a symmetric matrix A, if A + alpha I is positive definite (dposv).
 
     Parameters
     ----------
     a : ndarray of shape (n, n)
-        Symmetric.
+        The symmetric matrix A.
     alpha : float
     b : ndarray of shape (n, n_columns)
+
+    Returns
+    -------
+    solved : ndarray of shape (n, n_columns)
+        The solution x.
+    diagonal : ndarray of shape (n,)
+        The diagonal of the Cholesky factor; all zeros if A + alpha I is not positive definite.
     """
     cdef int n = len(b), n_columns = b.shape[1], info = 0
     factor, solved = np.array(a, np.float64, order="C"), np.array(b, np.float64, order="F")
@@ -131,7 +157,10 @@ def solve_positive(a: np.ndarray, double alpha, b: np.ndarray) -> tuple[np.ndarr
 
 
 def inverse_of_triangle(factor: np.ndarray) -> np.ndarray:
-    """Return L^-1 with zeros above the diagonal, in Fortran's order (dtrtri)."""
+    """Return the inverse of the lower triangle of ``factor``, in Fortran order (dtrtri).
+
+    Entries above the diagonal are ignored, and are zero in the result.
+    """
     cdef int n = len(factor), info = 0
     inverse = np.asfortranarray(np.tril(factor))
     cdef double [::1, :] matrix = inverse
@@ -141,19 +170,21 @@ def inverse_of_triangle(factor: np.ndarray) -> np.ndarray:
 
 
 def pivoted_cholesky(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return U, the permutation and the rank of P'AP = U'U for a semidefinite A (dpstrf).
+    """Compute the Cholesky factorisation P'AP = U'U of a positive semidefinite matrix A, with pivoting (dpstrf).
 
     Parameters
     ----------
     a : ndarray of shape (n, n)
+        The symmetric matrix A.
 
     Returns
     -------
     factor : ndarray of shape (n, n)
-        U in its upper triangle; entries below it, and below row ``rank``, are undefined.
+        U in the first ``rank`` rows of its upper triangle; all other entries are undefined.
     pivots : ndarray of shape (n,), int
-        Column i of U belongs to column ``pivots[i]`` of A.
+        The permutation P: column i of U belongs to column ``pivots[i]`` of A.
     rank : int
+        The rank of A.
     """
     cdef int n = len(a), rank = 0, info = 0
     cdef double tol = 0

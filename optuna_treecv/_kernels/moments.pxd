@@ -1,17 +1,19 @@
-"""The running moments of dense columns, which follow the state of a kernel.
+"""The running moments of dense columns, by which rows are centred and scaled during training.
 
-They are the count, the mean and the sum of squared deviations M2 of each column over the rows that the state has seen.
-Before a training phase, those of the phase are merged in (Chan, Golub & LeVeque 1983): for n rows and m new ones with
-the mean mu,
-    delta = mu - mean,   mean += delta m / (n + m),   M2 += M2_of_new + delta^2 n m / (n + m).
-Nothing is ever subtracted from a sum over more rows, so a row that a model has not seen leaves no
-trace in it, whatever its size. During the phase, and until the next one, a row x is seen as
-    (x - mean) / sqrt(M2 / count),
-with scikit-learn's rule for columns that are constant up to rounding: their scale is 1.
+A model's state holds the count of the rows it has been trained on, and of each column the mean and the sum of squared
+deviations M2 over these rows. Before a training phase, the moments of the rows of this phase are merged into those of
+the state (Chan, Golub & LeVeque 1983). For n rows so far, and m new rows with the mean mu and the sum of squared
+deviations M2_new,
+    delta = mu - mean,   mean += delta m / (n + m),   M2 += M2_new + delta^2 n m / (n + m).
+Moments are only ever added, never subtracted. A row that a model has not been trained on therefore leaves no trace in
+the model's moments, not even a rounding error. From the start of this phase until the next one, the model gets each
+row x, for training and for prediction, as
+    (x - mean) / sqrt(M2 / count).
+As in scikit-learn's ``StandardScaler``, the scale of a column that is constant up to rounding errors is 1.
 
-Values may be missing (NaN) in columns that are imputed. Then a state also holds the count and the mean of the
-values known in each column. They are merged first, and the missing values of the phase count as that mean in
-the moments above. A row is seen with the mean of the known values in the place of a missing one.
+Values may be missing (NaN) in columns that are imputed. A state then also holds the number and the mean of the known
+values of each column. These are updated first. In the moments above, each missing value of the phase then counts as
+this mean, and the model also gets this mean in place of each missing value.
 """
 
 from cython cimport floating
@@ -25,7 +27,7 @@ from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport scale
 
 
-# Each chooses its function in C by the type of X. Both take 8 columns of (n_rows, width).
+# Both functions process 8 columns of an array (n_rows, width). In C they are macros that dispatch on the type of X.
 cdef extern from "moments8.h" nogil:
     # Merge the moments of the rows start..stop-1, or order[start], ..., order[stop-1].
     void merge8(
@@ -39,7 +41,7 @@ cdef extern from "moments8.h" nogil:
         double *M2,             # INOUT, (8,)
     ) noexcept
 
-    # Find the moments of the known values.
+    # Compute the moments of the values that are not missing, over the same choice of rows.
     void known8(
         const void *X,
         Py_ssize_t width,
@@ -47,44 +49,44 @@ cdef extern from "moments8.h" nogil:
         Py_ssize_t stop,
         const uint32_t *order,
         double *n_known,        # OUT, (8,)
-        double *mean,           # OUT, (8,), 0 where no value is known
+        double *mean,           # OUT, (8,), 0 for a column without known values
         double *M2,             # OUT, (8,)
     ) noexcept
 
 
 cdef enum:
-    BLOCK = 64                  # rows of the smallest blocks whose moments are kept
+    BLOCK = 64                  # the number of rows of the smallest blocks whose moments are stored
 
 
-# Dense columns, and how each is transformed.
+# Dense columns, and the transformation of each of them.
 cdef struct Columns:
     const void *values          # (n_rows, width), float64 or float32
     Py_ssize_t itemsize
-    Py_ssize_t width            # a multiple of 8; 0: there are none
-    const double *centred       # (width,), 1 if the mean of a column is subtracted, else 0
-    const double *scaled        # (width,), 1 if it is divided by its scale, else 0
+    Py_ssize_t width            # a multiple of 8; 0: there are no dense columns
+    const double *centred       # (width,), 1 if the mean of the column is subtracted, else 0
+    const double *scaled        # (width,), 1 if the column is divided by its scale, else 0
     bint imputes                # whether values may be missing
-    const double *blocks        # the moments of blocks of rows (``Blocks``), in ``n_levels`` levels
-    const Py_ssize_t *levels
+    const double *blocks        # the moments of blocks of rows: ``moments`` of ``Blocks``
+    const Py_ssize_t *levels    # (n_levels,), the index of the first block of each level
     Py_ssize_t n_levels
 
 
-# In a state: the count, and a vector of each kind, the last three if values may be missing. Columns of sparse rows
-# have the count, mean, M2 and factor only.
+# Pointers to the moments in a state. The last three vectors exist only if values may be missing. For columns of sparse
+# rows, only count, mean, M2 and factor exist.
 cdef struct Moments:
     int64_t *count
     double *mean                # (width,)
-    double *M2                  # (width,)
-    void *shift                 # (width,), what is subtracted from a row, in the type of the rows
-    void *factor                # (width,), what it is multiplied by then
-    void *filling               # (width,), what takes the place of missing values
-    double *n_known             # (width,), the number of values known
-    double *known_mean          # (width,), their mean, 0 if there is none
+    double *M2                  # (width,), the sums of squared deviations from the mean
+    void *shift                 # (width,), is subtracted from each row; of the type of the rows, as the next two
+    void *factor                # (width,), is multiplied with the shifted row
+    void *filling               # (width,), replaces missing values
+    double *n_known             # (width,), the number of known values
+    double *known_mean          # (width,), the mean of the known values; 0 if there are none
 
 
 cdef class Blocks:
-    cdef double [::1] moments   # a block's means, M2 and perhaps counts, (width,) each; level by level
-    cdef Py_ssize_t levels[64]  # the number of the first block of each level
+    cdef double [::1] moments   # of each block mean, M2 and, if values may be missing, n_known, (width,) each
+    cdef Py_ssize_t levels[64]  # the index of the first block of each level
     cdef Py_ssize_t n_levels
     cdef object X
     cdef bint imputes
@@ -97,7 +99,7 @@ cdef void fill_with_ones(void *numbers, Py_ssize_t n, Py_ssize_t itemsize) noexc
 
 
 cdef inline Py_ssize_t moments_bytes(const Columns *columns) noexcept nogil:
-    """Return the bytes of the moments in a state."""
+    """Return the number of bytes that the moments take in a state."""
     cdef Py_ssize_t itemsize = columns.itemsize
     if columns.width == 0:
         return 0
@@ -105,7 +107,7 @@ cdef inline Py_ssize_t moments_bytes(const Columns *columns) noexcept nogil:
 
 
 cdef inline Moments moments_at(const Columns *columns, const unsigned char *at) noexcept nogil:
-    """Return pointers to the parts of the moments."""
+    """Return pointers to the moments in a state, which start at ``at``."""
     cdef Py_ssize_t n_bytes = columns.width * columns.itemsize
     cdef Moments moments
     moments.count = <int64_t *> at
@@ -122,24 +124,24 @@ cdef inline Moments moments_at(const Columns *columns, const unsigned char *at) 
 
 
 cdef inline double scale_factor(double n_seen, double mean, double variance) noexcept nogil:
-    """Return the factor of a centred value, the inverse of its scale."""
+    """Return the inverse of a column's scale, by which its centred values are multiplied."""
     cdef double small = n_seen * mean * DBL_EPSILON
     cdef double factor = 1 / sqrt(variance)
-    # A variance below its own rounding error is that of a constant column; NaN is not.
+    # A column whose variance is within its own rounding error counts as constant. This is never so if it is NaN.
     small = n_seen * DBL_EPSILON * variance + small * small
     return 1 if variance <= small else factor
 
 
 cdef inline inlined merge(
-    double n_seen,              # the rows in mean and M2
-    double m,                   # the rows in new_mean and new_M2
+    double n_seen,              # n, the number of rows in mean and M2
+    double m,                   # the number of rows in new_mean and new_M2
     const double *new_mean,     # IN, (n_columns,)
     const double *new_M2,       # IN, (n_columns,)
     Py_ssize_t n_columns,
     double *mean,               # INOUT, (n_columns,)
     double *M2,                 # INOUT, (n_columns,)
 ) noexcept nogil:
-    """Merge the moments of m rows into those of n rows."""
+    """Merge the moments of m new rows into ``mean`` and ``M2``."""
     cdef double share = m / (n_seen + m)
     cdef double product = n_seen * share
     cdef double delta
@@ -158,7 +160,7 @@ cdef inline inlined merge_rows(
     double *mean,               # INOUT, (width,)
     double *M2,                 # INOUT, (width,)
 ) noexcept nogil:
-    """Merge the moments of the rows of a span."""
+    """Merge the moments of the rows of ``span`` into ``mean`` and ``M2``."""
     cdef Py_ssize_t j
     for j in range(0, width, 8):
         merge8(X + j, width, span.start, span.stop, span.order, n_seen, mean + j, M2 + j)
@@ -167,7 +169,7 @@ cdef inline inlined merge_rows(
 cdef inline inlined merge_known(
     double new_n, double new_mean, double new_M2, double *n, double *mean, double *M2
 ) noexcept nogil:
-    """Merge the moments of the values of a column into others, if there are any."""
+    """Merge the moments of ``new_n`` further values of a column, where ``new_n`` may be 0, into n, mean and M2."""
     cdef double delta = new_mean - mean[0]
     if new_n > 0:
         n[0] += new_n
@@ -178,10 +180,13 @@ cdef inline inlined merge_known(
 cdef inline Span next_piece(
     const Columns *columns,
     Span span,
-    const double **block,       # OUT, the moments of the piece; NULL: they are not in the table
+    const double **block,       # OUT, the stored moments of the returned rows, or NULL if they are not stored
 ) noexcept nogil:
-    """Return the next piece of a phase: the largest block of the table that begins at the same row as the phase, or
-    the rows up to the next block.
+    """Return the first rows of ``span`` that are to be merged together.
+
+    These are the rows of the largest block with stored moments that starts at the first row of ``span`` and does not
+    exceed it. If there is none, they are the rows up to the start of the next block; if the rows are not in
+    stored order, they are the first BLOCK rows.
     """
     cdef Py_ssize_t n_vectors = 3 if columns.imputes else 2
     cdef Py_ssize_t n_rows = BLOCK
@@ -204,17 +209,18 @@ cdef inline inlined survey_missing(
     const Moments *moments,     # INOUT
     floating *filling,          # OUT, (width,)
 ) noexcept nogil:
-    """Merge the moments of new rows with missing values, which count as the mean of those known so far."""
+    """Merge the moments of new rows, in which each missing value counts as the mean of the known values so far."""
     cdef const floating *X = <const floating *> columns.values
     cdef Py_ssize_t width = columns.width
-    cdef double n_new[8]                                # of the known values of the phase
+    # The moments of all values of the phase: first of the known ones, then also of those that were filled in.
+    cdef double n_new[8]
     cdef double mean_new[8]
     cdef double M2_new[8]
     cdef double n_piece[8]
     cdef double mean_piece[8]
     cdef double M2_piece[8]
     cdef double n_seen
-    cdef double nowhere = 0
+    cdef double nowhere = 0                             # M2 of the known values is not needed
     cdef const double *block
     cdef const double *n_of
     cdef const double *mean_of
@@ -260,7 +266,7 @@ cdef inline inlined survey_columns(
     floating *shift,            # OUT, (width,)
     floating *factor,           # OUT, (width,)
 ) noexcept nogil:
-    """Merge the moments of new rows, and compute the shifts and factors of rows."""
+    """Merge the moments of new rows, and compute from the result by what rows are shifted and multiplied."""
     cdef const floating *X = <const floating *> columns.values
     cdef Py_ssize_t width = columns.width
     cdef Span piece
@@ -290,7 +296,7 @@ cdef inline inlined survey_columns(
 
 
 cdef inline inlined survey_dense(const Columns *columns, Span span, unsigned char *at) noexcept nogil:
-    """Merge the moments of new rows into those in a state."""
+    """Merge the moments of new rows into the moments of a state, which start at ``at``."""
     cdef Moments moments = moments_at(columns, at)
     if columns.itemsize == 8:
         survey_columns(columns, span, &moments, <double *> moments.shift, <double *> moments.factor)
@@ -304,7 +310,7 @@ cdef inline inlined see_row(
     const Moments *moments,
     floating *out,              # OUT, (width,)
 ) noexcept nogil:
-    """Write a row as the state sees it."""
+    """Write a row with its missing values filled in, centred and scaled by the moments of a state."""
     cdef const floating *shift = <const floating *> moments.shift
     cdef const floating *factor = <const floating *> moments.factor
     cdef const floating *filling = <const floating *> moments.filling

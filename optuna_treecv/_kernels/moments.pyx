@@ -1,4 +1,4 @@
-"""The moments of blocks of dense rows."""
+"""Precomputed moments of blocks of dense rows, from which the moments of a training phase are merged."""
 
 import numpy as np
 
@@ -13,9 +13,9 @@ cdef inlined block_of_rows(
     Py_ssize_t width,
     Py_ssize_t start,
     bint imputes,
-    double *block,              # OUT: means, M2 and, if values may be missing, counts, (width,) each
+    double *block,              # OUT: mean, M2 and, if values may be missing, n_known, (width,) each
 ) noexcept nogil:
-    """Find the moments of a smallest block."""
+    """Compute the moments of the rows start..start+BLOCK-1."""
     cdef Py_ssize_t j
     if not imputes:
         for j in range(width):
@@ -29,14 +29,14 @@ cdef inlined block_of_rows(
 cdef dispatched fill_blocks(
     const void *X, Py_ssize_t itemsize, Py_ssize_t n_rows, Py_ssize_t width, bint imputes, double *blocks
 ) noexcept nogil:
-    """Compute the moments of all whole blocks of BLOCK rows, then merge them in pairs, level by level."""
+    """Compute the moments of each full block of BLOCK rows, then merge pairs of blocks, level by level."""
     cdef Py_ssize_t n_numbers = (3 if imputes else 2) * width
     cdef Py_ssize_t n_blocks = n_rows // BLOCK
     cdef Py_ssize_t rows_of_block = BLOCK
     cdef Py_ssize_t i, j
     cdef double *below
     for i in range(n_blocks):
-        if i + 1 < n_blocks:                        # columns are read in steps of a row: the CPU fetches too late
+        if i + 1 < n_blocks:                        # columns are read with a large stride: the CPU prefetches too late
             prefetch_bytes(<const unsigned char *> X + (i + 1) * BLOCK * width * itemsize, BLOCK * width * itemsize)
         if itemsize == 8:
             block_of_rows(<const double *> X, width, i * BLOCK, imputes, blocks)
@@ -70,15 +70,17 @@ cdef dispatched fill_blocks(
 
 
 cdef class Blocks:
-    """The moments of dense rows: of each block of BLOCK rows, of each pair of them, and so on. They take
-    less than a tenth of the memory of the rows, and all models over these rows share them.
+    """The moments of each block of BLOCK dense rows, of each pair of such blocks, of each pair of pairs, and so on.
+
+    All models that are trained on these rows share the moments, which take less than a tenth of the memory of the
+    rows.
     """
 
     def __init__(
         self,
         X: np.ndarray,                               # IN, (n_rows, multiple of 8)
-        bint imputes=False,                          # whether values may be missing: then counts are kept too
-        object empty=np.empty,                       # (n_numbers, dtype) -> room for the moments
+        bint imputes=False,                          # whether values may be missing
+        object empty=np.empty,                       # allocates an array of a given size and dtype for the moments
     ):
         cdef const unsigned char [::1] values = X.reshape(-1).view("u1")
         cdef Py_ssize_t n_rows = X.shape[0]
@@ -100,7 +102,10 @@ cdef class Blocks:
                 fill_blocks(&values[0], itemsize, n_rows, width, imputes, &self.moments[0])
 
     cdef Columns columns(self, const double [:, ::1] flags):
-        """Return these columns; ``flags`` is from ``flags_of``, and must be kept, as this object."""
+        """Return the rows as ``Columns``, with ``flags`` from ``flags_of``.
+
+        The result holds pointers into ``flags`` and into this object, so both must outlive it.
+        """
         cdef Columns columns
         columns.values = <const void *> <size_t> self.X.ctypes.data
         columns.itemsize = self.X.dtype.itemsize
@@ -115,7 +120,7 @@ cdef class Blocks:
 
 
 cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width):
-    """Return flags of the columns to centre and to scale, (2, width), padded with zeros."""
+    """Return ``centred`` and ``scaled`` as the rows of a float64 array (2, width), padded with zeros."""
     cdef double [:, ::1] flags = np.zeros((2, width))
     cdef Py_ssize_t j
     if not 0 < centred.shape[0] <= width or scaled.shape[0] != centred.shape[0]:

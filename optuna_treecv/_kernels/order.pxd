@@ -1,8 +1,8 @@
-"""Random numbers that depend only on the arguments.
+"""Random numbers that depend only on the arguments of the function that draws them.
 
-The generator is SplitMix64 (Steele, Lea & Flood 2014): a counter that is passed through a mixing
-function. It has no state that threads would have to share or that a resumed run could lose. Numbers
-below a bound are drawn by Lemire's (2019) method: one multiplication, made exact by rejection.
+The generator is SplitMix64 (Steele, Lea & Flood 2014), which passes a counter through a mixing function. It has no
+global state: threads share nothing, and a resumed run draws the same numbers. Integers below a bound are drawn by the
+method of Lemire (2019), which needs one multiplication per draw and rejects some draws to be exactly uniform.
 """
 
 from libc.stdint cimport int64_t
@@ -13,25 +13,25 @@ from optuna_treecv._kernels.span cimport Span
 
 
 cdef inline uint64_t mix(uint64_t z) noexcept nogil:
-    """Return SplitMix64's finaliser of z: every bit of the input affects every bit of the output."""
+    """Return z after SplitMix64's finaliser, in which every input bit affects every output bit."""
     z = (z ^ (z >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * <uint64_t> 0x94D049BB133111EB
     return z ^ (z >> 31)
 
 
 cdef inline uint64_t chain(uint64_t key, uint64_t value) noexcept nogil:
-    """Return a key with one more number mixed in; it depends on all these numbers and on their order."""
+    """Return ``key`` with ``value`` mixed in; the result depends on all values mixed in so far and on their order."""
     return mix(mix(key + <uint64_t> 0x9E3779B97F4A7C15) ^ value)
 
 
 cdef inline uint32_t below(uint64_t *counter, uint32_t bound) noexcept nogil:
-    """Return a uniform number in 0..bound-1, and advance the counter."""
+    """Return a uniformly distributed integer in 0..bound-1, and advance ``counter``."""
     cdef uint64_t product
     cdef uint32_t refused
     counter[0] += <uint64_t> 0x9E3779B97F4A7C15
     product = (mix(counter[0]) >> 32) * bound
     if <uint32_t> product < bound:
-        refused = (<uint32_t> 0 - bound) % bound      # 2^32 mod bound: low halves below it would bias the draw
+        refused = (<uint32_t> 0 - bound) % bound      # 2^32 mod bound; lower halves below this would bias the draw
         while <uint32_t> product < refused:
             counter[0] += <uint64_t> 0x9E3779B97F4A7C15
             product = (mix(counter[0]) >> 32) * bound
@@ -41,8 +41,8 @@ cdef inline uint32_t below(uint64_t *counter, uint32_t bound) noexcept nogil:
 cdef void fill_random_order(
     uint64_t seed,
     Span span,                  # in stored order
-    int64_t n_seen,
-    uint32_t *order,            # OUT, stop - start row numbers
+    int64_t n_seen,             # the number of rows that the model has been trained on
+    uint32_t *order,            # OUT, stop - start row indices
 ) noexcept nogil
 
 
@@ -50,9 +50,9 @@ cdef void fill_with_replays(
     uint64_t seed,
     Span span,
     int64_t n_seen,
-    bint random,
-    Span held,
-    Py_ssize_t n_rows,
+    bint random,                # whether the rows of the span are in random order, not in stored order
+    Span held,                  # the rows that are held out
+    Py_ssize_t n_rows,          # of the whole data set
     Py_ssize_t n_epochs,
-    uint32_t *order,            # OUT, n_epochs * (stop - start) row numbers
+    uint32_t *order,            # OUT, n_epochs * (stop - start) row indices
 ) noexcept nogil

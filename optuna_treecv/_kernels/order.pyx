@@ -1,6 +1,8 @@
-"""Uniformly random orders of a range of rows, derived only from (seed, row range, rows
-seen). The shuffle is the inside-out variant of Fisher-Yates: the order is written while it is
-drawn. Orders of several epochs have replays of other rows among those of the range.
+"""Uniformly random orders of a range of rows, and a stable sort by small integer keys.
+
+An order depends only on the seed, the range of rows and the number of rows that the model has been trained on before.
+The shuffle is the inside-out variant of Fisher-Yates, which writes the permutation while it is drawn. An order for
+several epochs contains, between the rows of the range, replays of other training rows.
 """
 
 from libc.stdint cimport uint8_t
@@ -17,22 +19,27 @@ cdef void fill_random_order(uint64_t seed, Span span, int64_t n_seen, uint32_t *
 
 
 cdef enum:
-    # In memory that is not in the cache, a row is read several times as fast behind its neighbour.
+    # Replays are drawn as runs of this many consecutive rows. If the rows are not in the cache, reading a row right
+    # after its predecessor is several times as fast as reading it alone.
     RUN = 8
+    # With fewer rows than this, all rows are in the cache, and replays are drawn row by row.
     MANY = 512
 
 
 cdef void fill_sample(
     uint64_t *counter,          # INOUT
-    Py_ssize_t n_open,
-    Span held,
-    Py_ssize_t run,             # rows of a run
-    Py_ssize_t n_drawn,         # at most as many as there are in all whole runs
-    uint32_t *order,            # OUT, n_drawn row numbers
+    Py_ssize_t n_open,          # the number of rows that are not held out
+    Span held,                  # the rows that are held out
+    Py_ssize_t run,             # the number of rows of a run
+    Py_ssize_t n_drawn,         # at most the number of rows in all full runs
+    uint32_t *order,            # OUT, n_drawn row indices
 ) noexcept nogil:
-    """Write n_drawn of the n_open rows that are not held out, each at most once, in runs of neighbours that are in
-    random order. Each row is equally likely: the runs begin at a random row, and the sample goes from any run to the
-    one ``step`` runs further on, around the end. A sample by a shuffle would read all rows.
+    """Draw ``n_drawn`` rows without replacement from the rows that are not held out, in runs of consecutive rows.
+
+    The rows are divided into runs from a random first row on, wrapping around at the last row. The sample starts at a
+    random run and proceeds by a random number of runs, ``step``, again wrapping around. Each row is therefore equally
+    likely to be drawn. The drawn runs are then shuffled. Shuffling all rows instead would take time for all rows
+    even if few are drawn.
     """
     cdef Py_ssize_t n_runs = n_open // run
     cdef Py_ssize_t n_drawn_runs = (n_drawn + run - 1) // run
@@ -40,7 +47,7 @@ cdef void fill_sample(
     cdef Py_ssize_t place = below(counter, <uint32_t> n_runs)
     cdef Py_ssize_t begin = below(counter, <uint32_t> n_open) if run > 1 else 0
     cdef Py_ssize_t i, j, at
-    while not are_coprime(step, n_runs):                  # the walk comes to all runs before it repeats one
+    while not are_coprime(step, n_runs):                  # then all runs are visited before one is repeated
         step += 1
     step %= n_runs
     for i in range(n_drawn_runs):
@@ -50,7 +57,7 @@ cdef void fill_sample(
         place += step
         if place >= n_runs:
             place -= n_runs
-    for i in range(n_drawn_runs - 1, -1, -1):             # from the last one on, so that none is overwritten
+    for i in range(n_drawn_runs - 1, -1, -1):             # backwards, because each run overwrites later entries
         j = begin + run * <Py_ssize_t> order[i]
         for at in range(min(run, n_drawn - i * run)):
             place = j + at if j + at < n_open else j + at - n_open
@@ -58,7 +65,7 @@ cdef void fill_sample(
 
 
 cdef inline bint are_coprime(Py_ssize_t one, Py_ssize_t other) noexcept nogil:
-    """Return whether 1 is the only common divisor."""
+    """Return whether 1 is the greatest common divisor of the two numbers."""
     while other != 0:
         one, other = other, one % other
     return one == 1
@@ -74,22 +81,23 @@ cdef void fill_with_replays(
     Py_ssize_t n_epochs,
     uint32_t *order,
 ) noexcept nogil:
-    """Write the rows of a span, in stored or in random order, and after each of them n_epochs - 1 replays of the
-    n_rows rows without those held out.
+    """Write the rows of ``span``, each of them followed by n_epochs - 1 replays.
+
+    The replays are drawn from all rows that are not held out, which includes the rows of ``span``.
     """
     cdef uint64_t key = chain(chain(chain(seed, span.start), span.stop), n_seen)
     cdef uint64_t counter = chain(key, n_epochs)
     cdef Py_ssize_t n_new = span.stop - span.start
     cdef Py_ssize_t n_replays = n_new * (n_epochs - 1)
     cdef Py_ssize_t n_open = n_rows - (held.stop - held.start)
-    cdef Py_ssize_t run = 1 if random or n_open < MANY else RUN     # fewer than MANY rows fit in the cache
+    cdef Py_ssize_t run = 1 if random or n_open < MANY else RUN     # fewer rows fit in the cache
     cdef Py_ssize_t n_done = 0
     cdef Py_ssize_t n_now, i, j, at
     while n_done < n_replays:
         n_now = min(n_open - n_open % run, n_replays - n_done)
         fill_sample(&counter, n_open, held, run, n_now, order + n_done)
         n_done += n_now
-    for i in range(n_new - 1, -1, -1):                    # from the last one on, so that none is overwritten
+    for i in range(n_new - 1, -1, -1):                    # backwards, so that no replay is overwritten
         for at in range(n_epochs - 1, 0, -1):
             order[i * n_epochs + at] = order[i * (n_epochs - 1) + at - 1]
     for i in range(n_new):
@@ -103,13 +111,11 @@ def random_order(
     Py_ssize_t start,
     Py_ssize_t stop,
     int64_t n_seen,
-    uint32_t [::1] order,       # OUT, stop - start row numbers
+    uint32_t [::1] order,       # OUT, stop - start row indices
 ):
-    """Fill ``order`` with rows start..stop-1 in the random order that belongs to (seed, start,
-    stop, n_seen).
-    """
+    """Fill ``order`` with start..stop-1 in a random order that depends only on (seed, start, stop, n_seen)."""
     if order.shape[0] != stop - start:
-        raise ValueError(f"order must have {stop - start} places, got {order.shape[0]}.")
+        raise ValueError(f"order must have {stop - start} entries, got {order.shape[0]}.")
     if stop > start:
         with nogil:
             fill_random_order(seed, Span(start, stop, NULL), n_seen, &order[0])
@@ -125,18 +131,21 @@ def order_with_replays(
     Py_ssize_t held_stop,
     Py_ssize_t n_rows,
     Py_ssize_t n_epochs,
-    uint32_t [::1] order,       # OUT, n_epochs * (stop - start) row numbers
+    uint32_t [::1] order,       # OUT, n_epochs * (stop - start) row indices
 ):
-    """Fill ``order`` with rows start..stop-1, in stored or in random order, each followed by n_epochs - 1
-    replays of any of the n_rows rows but held_start..held_stop-1. They belong to (seed, start, stop, n_seen,
-    n_epochs).
+    """Fill ``order`` with start..stop-1, each of them followed by n_epochs - 1 replays.
+
+    Replays are random rows among all ``n_rows`` rows except held_start..held_stop-1. If ``random`` is true, the rows
+    start..stop-1 are in random order too, otherwise in stored order. The result depends only on the arguments.
     """
     if not 0 <= start <= stop <= n_rows or not 0 <= held_start <= held_stop <= n_rows or n_epochs < 1:
-        raise ValueError(f"there are no rows {start}..{stop} or {held_start}..{held_stop} among {n_rows}.")
+        raise ValueError(
+            f"{start}:{stop} and {held_start}:{held_stop} must be ranges of the {n_rows} rows, and n_epochs at least 1."
+        )
     if start < held_stop and held_start < stop:
-        raise ValueError(f"rows {start}..{stop} must not be among those held out, {held_start}..{held_stop}.")
+        raise ValueError(f"rows {start}:{stop} must not be among those held out, {held_start}:{held_stop}.")
     if order.shape[0] != n_epochs * (stop - start):
-        raise ValueError(f"order must have {n_epochs * (stop - start)} places, got {order.shape[0]}.")
+        raise ValueError(f"order must have {n_epochs * (stop - start)} entries, got {order.shape[0]}.")
     if stop > start:
         with nogil:
             fill_with_replays(
@@ -158,17 +167,17 @@ ctypedef fused Key:
 
 
 def sort_by_key(
-    const uint32_t [::1] rows,  # IN, (n_rows,)
-    const Key [::1] keys,       # IN, the key of each row that may be there
-    int64_t [::1] begins,       # OUT, (n_keys + 1,): where the rows of each key begin, and the number of rows
+    const uint32_t [::1] rows,  # IN, (n_rows,), row indices
+    const Key [::1] keys,       # IN, keys[i] is the key of row i
+    int64_t [::1] begins,       # OUT, (n_keys + 1,): out[begins[k]:begins[k + 1]] are the rows of key k
     uint32_t [::1] out,         # OUT, (n_rows,)
 ):
-    """Write rows in the order of their keys; rows of equal keys keep their order."""
+    """Sort row indices by the keys of the rows; rows with equal keys keep their order (counting sort)."""
     cdef Py_ssize_t n_keys = begins.shape[0] - 1
     cdef Py_ssize_t i = 0
     cdef int64_t *begin
     if out.shape[0] != rows.shape[0] or n_keys < 1:
-        raise ValueError("out must be as long as rows, and begins must have one entry more than there are keys.")
+        raise ValueError("out must be as long as rows, and begins must have one more entry than there are keys.")
     begins[:] = 0
     with nogil:
         while i < rows.shape[0] and rows[i] < keys.shape[0] and keys[rows[i]] < n_keys:
@@ -182,12 +191,12 @@ def sort_by_key(
         for i in range(rows.shape[0]):
             begin = &begins[keys[rows[i]]]
             out[begin[0]] = rows[i]
-            begin[0] += 1                                 # at last it is where the next key begins
+            begin[0] += 1                                 # after the loop, this is where the next key begins
         for i in range(n_keys, 0, -1):
             begins[i] = begins[i - 1]
         begins[0] = 0
 
 
 def derive_seed(uint64_t seed, uint64_t label) -> int:
-    """Return a 64-bit seed for another purpose, derived from (seed, label)."""
+    """Derive from ``seed`` a 64-bit seed for another purpose, which ``label`` identifies."""
     return chain(seed, label)

@@ -1,5 +1,7 @@
-"""Reads rows once, in a given order: copies them, padded with zeros, and checks for NaN and infinity; or turns their
-numbers into bin numbers of one byte, feature after feature, for trees.
+"""Loops that prepare rows for training: copying them in a given order, and binning their features for trees.
+
+Copies are padded with zeros to a multiple of 8 columns and are checked for NaN and infinity in the same pass. Bins are
+stored feature by feature, as bin indices of one byte.
 """
 
 from cython cimport floating
@@ -15,9 +17,9 @@ from optuna_treecv._kernels.vec8 cimport prefetch_row
 
 
 cdef enum:
-    AHEAD = 8                   # rows are prefetched this many ahead of the one that is copied: the latency of memory
-    BLOCK_BYTES = 1 << 15       # rows whose columns are far apart are read in blocks of this size, column by column
-    BLOCK = 512                 # the rows of a block for binning, which stays in the cache for all columns
+    AHEAD = 8                   # rows are prefetched this many rows before they are copied, to hide memory latency
+    BLOCK_BYTES = 1 << 15       # if X is not in C order, rows are gathered in blocks of this size, column by column
+    BLOCK = 512                 # rows are binned in blocks of this many, which stay in the cache for all columns
 
 
 cdef extern from "row_copy.h" nogil:
@@ -29,19 +31,19 @@ cdef extern from "row_copy.h" nogil:
 
 cdef dispatched copy_all(
     const floating *X,
-    Py_ssize_t row_step,        # in numbers, like column_step
+    Py_ssize_t row_step,        # in elements, like column_step
     Py_ssize_t column_step,
     Py_ssize_t n_features,
     const uint32_t *source,
     const uint32_t *target,
     Py_ssize_t n_rows,
     floating last,
-    floating *block,            # room for n_at_once rows, used if column_step is not 1
+    floating *block,            # workspace for n_at_once rows, used if column_step is not 1
     Py_ssize_t n_at_once,
     floating *out,
     Py_ssize_t width,
     bint past_cache,
-    double *check,              # INOUT: becomes NaN if a number is not finite
+    double *check,              # INOUT: becomes NaN if a value is not finite
 ) noexcept nogil:
     cdef Py_ssize_t begin = 0
     cdef Py_ssize_t end, i, j, row
@@ -72,12 +74,15 @@ cdef dispatched copy_all(
 
 def copy_rows(
     const floating [:, :] X,            # IN, any strides
-    floating last,                      # IN, the value of the column behind the features: 1 for an intercept, or 0
+    floating last,                      # IN, the value of the column after the features: 1 for an intercept, or 0
     floating [:, ::1] out,              # OUT, (n_rows, multiple of 8)
-    const uint32_t [::1] source=None,   # IN, (n_copied,), row numbers of X; None: its rows in order
-    const uint32_t [::1] target=None,   # IN, (n_copied,), row numbers of out; None: its rows in order
+    const uint32_t [::1] source=None,   # IN, (n_copied,), row indices of X; None: all rows in order
+    const uint32_t [::1] target=None,   # IN, (n_copied,), row indices of out; None: all rows in order
 ) -> bool:
-    """Compute ``out[target] = X[source]``, padded; return whether every number is finite."""
+    """Compute ``out[target] = X[source]``, with ``last`` and then zeros after the features of a row.
+
+    Return whether all copied values are finite.
+    """
     cdef Py_ssize_t n_features = X.shape[1]
     cdef Py_ssize_t n_rows = X.shape[0] if source is None else source.shape[0]
     cdef Py_ssize_t row_step = X.strides[0] // <Py_ssize_t> sizeof(floating)
@@ -87,9 +92,9 @@ def copy_rows(
     cdef bint is_large = out.shape[0] * out.shape[1] * <Py_ssize_t> sizeof(floating) > CACHE_BYTES
     cdef double check = 0
     if out.shape[1] % 8 or out.shape[1] < n_features:
-        raise ValueError("out must have a multiple of 8 columns, and all of X.")
+        raise ValueError("out must have a multiple of 8 columns, and at least as many columns as X.")
     if X.strides[0] % <Py_ssize_t> sizeof(floating) or X.strides[1] % <Py_ssize_t> sizeof(floating):
-        raise ValueError("X must have strides of whole numbers: copy what comes from packed records.")
+        raise ValueError("X must have strides that are multiples of its itemsize; pass a copy of X instead.")
     if n_rows != (out.shape[0] if target is None else target.shape[0]):
         raise ValueError(f"{n_rows} rows of X must go to as many rows of out.")
     check_numbers(source, X.shape[0], "source")
@@ -125,12 +130,12 @@ cdef int check_numbers(const uint32_t [::1] numbers, Py_ssize_t n_rows, name) ex
         while i < numbers.shape[0] and numbers[i] < n_rows:
             i += 1
     if i < numbers.shape[0]:
-        raise IndexError(f"{name} names row {numbers[i]}, but there are {n_rows} rows.")
+        raise IndexError(f"{name} contains row {numbers[i]}, but there are only {n_rows} rows.")
     return 0
 
 
 def inverse(const uint32_t [::1] order, uint32_t [::1] place) -> bool:
-    """Write the inverse of an order, (n,); return whether the order has each number once."""
+    """Write the inverse of the permutation ``order``, (n,); return whether ``order`` is a permutation of 0..n-1."""
     cdef Py_ssize_t n = order.shape[0]
     cdef Py_ssize_t i
     if place.shape[0] != n:
@@ -146,12 +151,12 @@ def inverse(const uint32_t [::1] order, uint32_t [::1] place) -> bool:
 
 
 def address(const unsigned char [::1] memory) -> int:
-    """Return the address of an array's first byte."""
+    """Return the memory address of the first byte of an array."""
     return <size_t> &memory[0]
 
 
 cdef inline uint8_t bin_of(double x, const double *edges, Py_ssize_t n_edges) noexcept nogil:
-    """Return the number of edges below x, which is 0 for NaN; the search has no branch to mispredict."""
+    """Return the number of edges below x, or 0 for NaN, by a binary search without branches in its loop."""
     cdef Py_ssize_t first = 0
     cdef Py_ssize_t half
     if n_edges == 0:
@@ -165,16 +170,16 @@ cdef inline uint8_t bin_of(double x, const double *edges, Py_ssize_t n_edges) no
 
 def fill_bins(
     const floating [:, :] X,            # IN, any strides
-    const uint32_t [::1] order,         # IN, row numbers
-    const double [::1] edges,           # IN, those of all features, ascending within a feature
-    const int64_t [::1] begins,         # IN, (n_features + 1,), where each feature's edges begin
-    const uint8_t [::1] is_number,      # IN, (n_features,): 0 for features that are left alone
-    uint8_t [:, ::1] bins,              # OUT, (n_features, order's length)
+    const uint32_t [::1] order,         # IN, row indices
+    const double [::1] edges,           # IN, the bin edges of all features, ascending within a feature
+    const int64_t [::1] begins,         # IN, (n_features + 1,): edges[begins[j]:begins[j + 1]] are those of feature j
+    const uint8_t [::1] is_number,      # IN, (n_features,): 0 for features whose bins are not written
+    uint8_t [:, ::1] bins,              # OUT, (n_features, len(order))
 ):
-    """Write the bins of the rows ``X[order]``.
+    """Write the bin indices of the rows ``X[order]``, feature by feature.
 
-    Bin b of a feature holds the numbers x with edges[b - 1] < x <= edges[b]. NaN has the number of a further bin
-    behind the last one. Numbers are compared as float64, which holds any float32.
+    Bin b of a feature holds the values x with edges[b - 1] < x <= edges[b]. NaN gets an additional bin after the last
+    one. Values are compared as float64, which represents each float32 exactly.
     """
     cdef Py_ssize_t n_rows = order.shape[0]
     cdef Py_ssize_t n_features = X.shape[1]
@@ -182,9 +187,9 @@ def fill_bins(
     cdef const double *own
     cdef double x
     if bins.shape[0] != n_features or bins.shape[1] != n_rows:
-        raise ValueError("bins must have one row per feature and one column for each entry of order.")
+        raise ValueError("bins must have one row per feature and one column per entry of order.")
     if begins.shape[0] != n_features + 1 or is_number.shape[0] != n_features:
-        raise ValueError("begins must have one entry more than there are features, is_number one for each.")
+        raise ValueError("begins must have one more entry than X has features, and is_number one entry per feature.")
     if begins[n_features] != edges.shape[0]:
         raise ValueError("begins must end with the number of edges.")
     with nogil:

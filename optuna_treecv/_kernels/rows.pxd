@@ -1,13 +1,14 @@
-"""Rows, dense or sparse, and the operations of training on one: its product with a vector, its
-norm, and adding a multiple of it to a vector.
+"""Dense and sparse rows, and the operations of a training step on a row x.
 
-Sparse rows (CSR, columns in rising order) give the same numbers as dense rows: the product for
-column j adds to partial sum j mod 8, as in ``vec8.h``, and only zeros are left out. Kernels are
-written once, over ``Rows``; Cython generates the two versions.
+These are the dot product w . x with a vector, the squared norm |x|^2, and the update w += c x.
 
-The two would differ only for a model with a weight that is not finite. In dense rows 0 * inf spreads
-it to every product, but a sparse row need not touch it. So the functions that add a row report such
-a weight.
+Kernels are written once for the fused type ``Rows``, from which Cython generates a version for each layout. A dense
+and a sparse copy (CSR, column indices ascending) of the same row give the same bits: the product for column j is added
+to the partial sum j mod 8, as in ``vec8.h``, and only products with zeros are omitted.
+
+The results would differ only for a model with a weight that is not finite. In dense rows, 0 * inf = NaN passes such a
+weight on to every dot product, whereas a sparse row may have no nonzero in its column. The functions that add a row
+therefore report weights that are not finite.
 """
 
 from cython cimport floating
@@ -29,25 +30,25 @@ from optuna_treecv._kernels.vec8 cimport sum8
 cdef struct Dense:
     const void *values          # (n_rows, width), float64 or float32
     Py_ssize_t width            # a multiple of 8
-    Py_ssize_t ahead            # rows in stored order are prefetched this many ahead; 0: all rows fit in the cache
-    Py_ssize_t far              # rows in random order are prefetched this many ahead
+    Py_ssize_t ahead            # the prefetch distance in rows for stored order; 0: all rows fit in the cache
+    Py_ssize_t far              # the prefetch distance in rows for random order
 
 
 cdef struct Sparse:
     const void *values          # float64 or float32
     const int32_t *columns
     const int64_t *begins       # row i is values[begins[i]:begins[i + 1]]
-    Py_ssize_t far              # as for dense rows
+    Py_ssize_t far              # as in ``Dense``
 
 
-# In stored order the CPU prefetches rows, but one core still waits: with dense rows also prefetched here, PEGASOS is
-# 1.3 times as fast if rows do not fit in the cache, and 10 % slower if they do.
-#
-# In random order a row must be requested while the FAR_BYTES before it are read. The first-level cache cannot have
-# this number of requests at once, but the second-level cache can.
 cdef enum:
+    # Dense rows in stored order are prefetched this many rows ahead. The CPU prefetches them too, but not early enough.
+    # With this prefetch, PEGASOS is 1.3 times as fast if the rows do not fit in the cache, and 10 % slower if they do.
     AHEAD_IN_ORDER = 8
+    # Rows of at most this size in total are assumed to fit in the cache.
     CACHE_BYTES = 1 << 22
+    # In random order, the prefetch of a row starts this many bytes of rows before its turn. The first-level cache
+    # cannot have that many requests in flight, but the second-level cache can.
     FAR_BYTES = 6 << 10
 
 
@@ -61,7 +62,10 @@ cdef inline Py_ssize_t n_nonzeros(const Sparse *rows, Py_ssize_t row) noexcept n
 
 
 cdef inline Weight dot_row(const Rows *rows, Py_ssize_t row, const Weight *w, const floating *of_type) noexcept nogil:
-    """Return x . w in the summation order of ``vec8.h``; ``of_type`` only selects the type of the rows."""
+    """Return x . w in the summation order of ``vec8.h``.
+
+    ``of_type`` is never read here or in the other functions: its type tells the compiler the type of the rows.
+    """
     cdef const floating *x
     cdef Weight s[8]
     cdef int64_t j
@@ -76,7 +80,7 @@ cdef inline Weight dot_row(const Rows *rows, Py_ssize_t row, const Weight *w, co
 
 
 cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
-    """Return |x|^2; ``of_type`` only selects the type."""
+    """Return |x|^2 in the summation order of ``vec8.h``."""
     cdef const floating *x
     cdef floating s[8]
     cdef int64_t j
@@ -97,9 +101,9 @@ cdef inline double add_row(
     Weight c,
     Weight *w,                  # INOUT, (width,)
     const floating *of_type,
-    Log *log,                   # INOUT, or NULL if nothing is undone
+    Log *log,                   # INOUT, saves the weights of sparse rows before the update; NULL: no undo is needed
 ) noexcept nogil:
-    """Compute w += c x; return NaN if the rows are sparse and c or a changed weight is not finite, else 0."""
+    """Compute w += c x; return NaN if the rows are sparse and c or an updated weight is not finite, else 0."""
     cdef const floating *x
     cdef double check = 0 * <double> c
     cdef int64_t j
@@ -119,17 +123,17 @@ cdef inline double add_row(
 
 
 cdef inline Py_ssize_t row_at(Span span, Py_ssize_t i) noexcept nogil:
-    """Return the row at position i, which is one of start..stop-1."""
+    """Return the row index at position i of a span, start <= i < stop."""
     return span.order[i] if span.order != NULL else i
 
 
 cdef inline Py_ssize_t rows_far(Py_ssize_t n_bytes, Py_ssize_t n_rows) noexcept nogil:
-    """Return how many rows ahead to prefetch in random order."""
+    """Return the prefetch distance for random order, in rows: about FAR_BYTES of rows, within 2 to 32."""
     return max(2, min(32, FAR_BYTES * n_rows // (n_bytes + 1)))
 
 
 cdef inline inlined fetch_row(const Rows *rows, Py_ssize_t row, bint far, const floating *of_type) noexcept nogil:
-    """Prefetch a row that is needed soon."""
+    """Prefetch a row; with ``far``, into the second-level cache only."""
     cdef int64_t begin, n_numbers
     if Rows is Dense:
         prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width, far)
@@ -141,12 +145,12 @@ cdef inline inlined fetch_row(const Rows *rows, Py_ssize_t row, bint far, const 
 
 
 cdef inline Py_ssize_t visit(const Rows *rows, Span span, Py_ssize_t i, const floating *of_type) noexcept nogil:
-    """Return the row at position i of a training loop, and prefetch a row ahead."""
+    """Return the row index at position i of a span, and prefetch a row that a training loop needs later."""
     if span.order != NULL:
         if i + rows.far < span.stop:
             fetch_row(rows, span.order[i + rows.far], True, of_type)
         if Rows is Sparse:
-            if i + 2 * rows.far < span.stop:    # where that row begins is read when it is prefetched
+            if i + 2 * rows.far < span.stop:    # the offsets of that row are read when it is prefetched
                 prefetch_bytes(rows.begins + span.order[i + 2 * rows.far], 2 * <Py_ssize_t> sizeof(int64_t), True)
         return span.order[i]
     if Rows is Dense:

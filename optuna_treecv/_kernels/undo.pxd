@@ -1,27 +1,31 @@
-"""The undo log (section 4.1 of the TreeCV paper): it saves the words that training overwrites, and
-restores them when the branch is done. It is cheaper than a copy for wide models of which a row
-changes only a few weights.
+"""The undo log of section 4.1 of the TreeCV paper, for training in place.
+
+The log saves the words of a state that training overwrites, and restores them after the branch of the tree that needs
+the trained model. This is cheaper than training a copy of the state if the model is wide and a row changes only a few
+of its weights.
 """
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 
-# A saved word, or the mark after the saved bytes of a stretch: the stretch's address + 1 and its length.
+# An entry of the log is either a word or the end of a range. A word is 8 bytes of a state: their address and previous
+# value. The previous bytes of a longer range fill the entries before its end, which holds the address of the range
+# plus 1 and its length. An odd address therefore marks the end of a range.
 cdef struct Entry:
-    unsigned char *address      # of 8 bytes of a state
-    uint64_t word               # their value before
+    unsigned char *address
+    uint64_t word
 
 
 cdef struct Log:
     Entry *entries
     Py_ssize_t n_entries
-    Py_ssize_t room
-    bint whole                  # the current phase has saved the whole state, so nothing is left to save
+    Py_ssize_t room             # the number of entries that fit into the log
+    bint whole                  # whether the whole state is saved already, so that this phase need not save more
 
 
 cdef inline void remember(Log *log, void *address) noexcept nogil:
-    """Save the 8 bytes around ``address``, which are about to be overwritten."""
+    """Save the aligned word of 8 bytes that contains ``address``, before it is overwritten."""
     cdef Entry *entry = log.entries + log.n_entries
     if log.whole:
         return
@@ -31,12 +35,12 @@ cdef inline void remember(Log *log, void *address) noexcept nogil:
 
 
 cdef inline Py_ssize_t entries_of(Py_ssize_t n_bytes) noexcept nogil:
-    """Return the number of entries that a stretch takes, with its mark."""
+    """Return the number of entries that a range of ``n_bytes`` takes, with its end."""
     return (n_bytes + <Py_ssize_t> sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry) + 1
 
 
 cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_bytes) noexcept nogil:
-    """Save a stretch of a state; it begins at an even address and has at least 16 bytes."""
+    """Save a range of at least 16 bytes that starts at an even address."""
     cdef Entry *entry = log.entries + log.n_entries
     cdef Py_ssize_t n_entries = entries_of(n_bytes)
     if log.whole:
@@ -48,13 +52,13 @@ cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_byte
 
 
 cdef inline void remember_all(Log *log, unsigned char *state, Py_ssize_t n_bytes) noexcept nogil:
-    """Save a whole state, which is about to be rewritten; it is saved at most once per phase."""
+    """Save the whole state, before it is rewritten, unless this phase has saved it already."""
     remember_part(log, state, n_bytes)
     log.whole = True
 
 
 cdef inline void undo(Log *log, Py_ssize_t mark) noexcept nogil:
-    """Restore what was saved since the log had ``mark`` entries, the last entry first."""
+    """Restore what was saved since the log had ``mark`` entries, starting with the last entry."""
     cdef Entry *entry
     while log.n_entries > mark:
         log.n_entries -= 1

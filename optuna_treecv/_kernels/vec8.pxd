@@ -1,4 +1,4 @@
-"""Cython declarations for ``vec8.h`` and ``dispatch.h``, of which every kernel is made."""
+"""Cython declarations of the vector loops in ``vec8.h`` and of the compiler macros in ``dispatch.h``."""
 
 from cython cimport floating
 
@@ -11,18 +11,18 @@ cdef extern from "dispatch.h":
     void prefetch "PREFETCH"(const void *address) noexcept nogil
     void prefetch_far "PREFETCH_FAR"(const void *address) noexcept nogil
 
-# Each chooses its function in C by the type of the numbers at its pointers, float64 or float32.
+# Each of these is a macro in C, which dispatches on the type of its pointers, float64 or float32.
 cdef extern from "vec8.h" nogil:
     double dot8(const void *w, const void *x, Py_ssize_t width) noexcept
     double distance8(const void *a, const void *b, Py_ssize_t width) noexcept
     double if_below8(double c, double x, double limit) noexcept
 
-    # Compute a . b and c . d; neither waits for the other.
+    # Compute a . b and c . d in one loop, so that the CPU works on both at the same time.
     void two_dots "dots8"(
         const void *a, const void *b, const void *c, const void *d, Py_ssize_t width, void *ab, void *cd
     ) noexcept
 
-    # Compute y += c x and v += d u, and then y . a and v . b, while y and v are in registers.
+    # Compute y += c x and v += d u, then y . a and v . b, in one loop that keeps y and v in registers.
     void two_steps "steps8"(
         double c,
         const void *x,
@@ -45,11 +45,11 @@ cdef extern from "vec8.h" nogil:
     # Return the sum of eight partial sums.
     double sum8 "SUM8"(const void *s) noexcept
 
-    # Write (x - shift) factor, number by number.
+    # Compute out = (x - shift) * factor element by element.
     void scale "scale8"(const void *x, const void *shift, const void *factor, void *out, Py_ssize_t width) noexcept
 
 
-# Vectors are of the type of the rows, or float64 where they are sums. So none is narrower than the rows.
+# The type of a vector: that of the rows, or float64 for sums. float32 vectors with float64 rows do not occur.
 ctypedef fused Weight:
     double
     float
@@ -64,7 +64,7 @@ cdef inline Weight dot(const Weight *w, const floating *x, Py_ssize_t width) noe
 cdef inline floating stepped(
     floating c, const floating *x, const floating *y, double f, const floating *a, Py_ssize_t width
 ) noexcept nogil:
-    """Return f (y + c x) . a, where each number of f (y + c x) is rounded to the type of the vectors."""
+    """Return f (y + c x) . a, with each element of f (y + c x) rounded to the type of the vectors."""
     return <floating> stepped8(c, x, y, f, a, width)
 
 
@@ -74,14 +74,14 @@ cdef inline floating distance2(const floating *a, const floating *b, Py_ssize_t 
 
 
 cdef inline floating if_below(floating c, floating x, floating limit) noexcept nogil:
-    """Return c where x < limit, else 0, without a branch that the CPU must predict."""
+    """Return c if x < limit, else 0, without a branch that the CPU could mispredict."""
     return <floating> if_below8(c, x, limit)
 
 
-# These must be inlined: GCC sees no effect in a function that only prefetches, and drops its calls.
+# These functions must be inlined. GCC sees no side effect in a function that only prefetches, and removes calls of it.
 
 cdef inline inlined prefetch_bytes(const void *begin, Py_ssize_t n_bytes, bint far=False) noexcept nogil:
-    """Prefetch memory, one cache line at a time; ``far``: into the second-level cache, where it waits longer."""
+    """Prefetch a range of memory; with ``far``, only into the second-level cache, where it stays longer."""
     cdef Py_ssize_t i
     for i in range(0, n_bytes, 64):
         if far:

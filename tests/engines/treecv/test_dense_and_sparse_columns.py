@@ -254,9 +254,9 @@ def test_the_kernel_refuses_other_rows():
     blocks = Blocks(np.zeros((3, 8)))
     flags = np.array([0, 0, 0, 1], np.uint8)
     make = Scaled
-    with pytest.raises(ValueError, match="centred must lie beside"):
+    with pytest.raises(ValueError, match="centred must .* beside"):
         make(kernel_over(rows, 3), flags, flags)
-    with pytest.raises(ValueError, match="numbers of columns"):
+    with pytest.raises(ValueError, match="^beside must hold"):
         make(kernel_over(rows, 3), flags, flags, blocks, [4])
     with pytest.raises(ValueError, match="as many rows"):
         make(kernel_over(rows, 3), flags, flags, Blocks(np.zeros((4, 8))), [3])

@@ -183,9 +183,9 @@ def test_copying_sees_what_is_not_finite(dtype, bad, column):
 def test_rows_go_only_where_there_is_room():
     X, out = np.ones((20, 9)), np.empty((20, 16))
     order = np.arange(20, dtype=np.uint32)
-    with pytest.raises(IndexError, match="source names row 20, but there are 20 rows"):
+    with pytest.raises(IndexError, match="source .* row 20, but there are .*20 rows"):
         copy_rows(X, 1.0, out, source=order + 1)
-    with pytest.raises(IndexError, match="target names row 20, but there are 20 rows"):
+    with pytest.raises(IndexError, match="target .* row 20, but there are .*20 rows"):
         copy_rows(X, 1.0, out, target=order + 1)
     with pytest.raises(ValueError, match="20 rows of X must go to as many rows of out"):
         copy_rows(X, 1.0, out[:19])
@@ -572,11 +572,11 @@ def test_wrong_buffers_are_refused():
     y = np.zeros(10, np.int32)
     kernel = Pegasos(X, y, 2, [0.1], False, False)
     state = fresh(kernel)
-    with pytest.raises(ValueError, match="a state has"):
+    with pytest.raises(ValueError, match="^a state .* bytes, got"):
         kernel.update(state[:-1], 0, 5)
-    with pytest.raises(IndexError, match="outside the 10 prepared rows"):
+    with pytest.raises(IndexError, match="10 prepared rows"):
         kernel.update(state, 0, 11)
-    with pytest.raises(IndexError, match="order names row 10"):
+    with pytest.raises(IndexError, match="order .* row 10"):
         kernel.update(state, 0, 2, np.array([3, 10], np.uint32))
     with pytest.raises(TypeError, match="float64 or float32"):
         Pegasos(X.astype(np.int64), y, 2, [0.1], False, False)

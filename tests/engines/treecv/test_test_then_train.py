@@ -125,7 +125,7 @@ def test_arguments_are_checked():
     state = fresh(kernel)
     out = np.empty((5, 8), np.uint8)
     for start, stop in ((-1, 4), (3, 3), (16, 21)):
-        with pytest.raises(IndexError, match="outside|are none"):
+        with pytest.raises(IndexError, match="^rows "):
             kernel.test_then_train(state, start, stop, None, out)
     with pytest.raises(IndexError, match="row 20"):
         kernel.test_then_train(state, 0, 1, np.array([20], np.uint32), out)
@@ -136,5 +136,5 @@ def test_arguments_are_checked():
     clusters = KMeans(X, 2)
     assert kernel.tests_rows
     assert not clusters.tests_rows
-    with pytest.raises(TypeError, match="whole blocks"):
+    with pytest.raises(TypeError, match="^this kernel"):
         clusters.test_then_train(fresh(clusters), 0, 5, None, np.empty((5, 16), np.uint8))

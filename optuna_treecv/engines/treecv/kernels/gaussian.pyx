@@ -1,11 +1,11 @@
-"""A Gaussian density with diagonal or full covariance, by Welford's (1962) running sums.
+"""A Gaussian density with diagonal or full covariance, fitted by Welford's (1962) running sums.
 
-With a row x of weight w (``row_weight.pxd``), d = x - mean before it, and the mass W, the sum of the weights so far,
-this one included:
-    mean += (w/W) d,    M += w (1 - w/W) d d^T      (or its diagonal).
-A row of weight 0 changes nothing. The covariance is M / W + reg I, and the output for a row is
-    log p(x) = -(features ln 2 pi + ln det C + (x - mean)^T C^-1 (x - mean)) / 2.
-Sums are float64 for either type of rows.
+For a row x of weight w (``row_weight.pxd``), let d = x - mean with the mean before this row, and let the mass W be the
+sum of the weights of all rows so far, including this row. The row updates
+    mean += (w/W) d,    M += w (1 - w/W) d d^T      (for a diagonal covariance, only the diagonal of M).
+A row of weight 0 changes nothing. The covariance matrix is C = M / W + reg_covar I, and the output for a row is
+    log p(x) = -(n_features ln 2 pi + ln det C + (x - mean)^T C^-1 (x - mean)) / 2.
+Sums are float64, whether rows are float64 or float32.
 """
 
 from libc.math cimport sqrt
@@ -19,20 +19,20 @@ include "train_dense_by_type.pxi"
 
 
 cdef struct Settings:
-    Py_ssize_t n_features       # columns beyond are padding
-    bint full
+    Py_ssize_t n_features       # the remaining columns are padding
+    bint full                   # whether the covariance is full, not diagonal
     double reg_covar
 
 
-# A state holds this head in a cache line, then the mean, then M, both float64. M has `width` numbers;
-# for a full covariance it has one row of them per feature, and only the lower triangle is used.
+# A state holds this head in a cache line, then the mean, (width,), and M, both float64. M has shape (width,) for a
+# diagonal covariance. For a full one it has shape (n_features, width), and only its lower triangle is used.
 cdef struct Head:
     int64_t n_seen
     double mass                 # W
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return the mean."""
+    """Return a pointer to the mean."""
     return <void *> (state + learner.head_bytes)
 
 
@@ -42,7 +42,7 @@ cdef inlined train_dense_on(
     unsigned char *state,       # INOUT
     const floating *of_type,
     bint weighted,
-    floating *tested,           # NULL
+    floating *tested,           # NULL, because this kernel does not test rows during training
 ) noexcept nogil:
     cdef const Dense *rows = &learner.dense
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -78,8 +78,9 @@ cdef inlined train_dense_on(
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    """Write the mean, then the covariance, (n_features,) or (n_features, n_features), then zeros in the
-    room for a row that ``test`` needs.
+    """Write the mean, (n_features,), and the covariance, (n_features,) or (n_features, n_features).
+
+    They are followed by n_features zeros, which ``test`` uses as a workspace for a row.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n = settings.n_features
@@ -104,7 +105,10 @@ cdef void read(const Learner *learner, const unsigned char *state, void *model) 
 
 
 cdef inline void factorise(double *C, Py_ssize_t n) noexcept nogil:
-    """Factorise C = L L^T in place (Cholesky), L in the lower triangle; NaN where C is not positive definite."""
+    """Replace the lower triangle of C by its Cholesky factor L with C = L L^T.
+
+    If C is not positive definite, the factor contains NaN.
+    """
     cdef Py_ssize_t i, j, k
     cdef double s
     for j in range(n):
@@ -118,13 +122,13 @@ cdef inline void factorise(double *C, Py_ssize_t n) noexcept nogil:
 cdef inlined test_on(
     const Learner *learner,
     const unsigned char *state,
-    double *model,              # OUT, room
+    double *model,              # OUT, a workspace of the size of a model
     Py_ssize_t start,
     Py_ssize_t stop,
     const floating *x,          # IN, the row at start
     floating *out,              # OUT, (stop - start,)
 ) noexcept nogil:
-    """Write log p of each row."""
+    """Write log p(x) for each of the rows."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n = settings.n_features
     cdef const double *mean = model
@@ -165,7 +169,7 @@ cdef dispatched test(
 
 
 cdef class Gaussian(Kernel):
-    """A Gaussian density over prepared dense rows; the output is the log density."""
+    """A Gaussian density that is fitted to dense rows; its output for a row is the logarithm of the density."""
 
     cdef Settings own
 
@@ -173,7 +177,7 @@ cdef class Gaussian(Kernel):
         cdef Py_ssize_t n_sums = n_features if full else 1
         self.bind(X, None, 1)
         if self.learner.sparse.begins != NULL:
-            raise ValueError("means are dense: rows must be dense.")
+            raise ValueError("X must be a dense array for a Gaussian density, got sparse rows.")
         if not 0 < n_features <= self.learner.width:
             raise ValueError(f"n_features must be 1 to {self.learner.width}, got {n_features}.")
         self.own.n_features = n_features
@@ -186,10 +190,10 @@ cdef class Gaussian(Kernel):
         self.set_sizes(
             sizeof(Head),
             8 * (1 + n_sums) * self.learner.width,
-            8 * n_features * (2 + n_sums),              # mean, covariance, and room for a row
+            8 * n_features * (2 + n_sums),              # mean, covariance and workspace
         )
 
     @property
     def model_type(self) -> str:
-        """The type of the numbers in a model."""
+        """The dtype of a model, as a string for NumPy."""
         return "f8"

@@ -1,4 +1,4 @@
-"""The class of all kernels that the tree trains."""
+"""The base class of the kernels, the compiled learners that the TreeCV walk trains."""
 
 from libc.stdint cimport uint32_t
 
@@ -8,13 +8,13 @@ from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 cdef class Kernel:
     cdef Learner learner
-    cdef object keep_alive
+    cdef object keep_alive                  # the objects whose memory ``learner`` points to
     cdef readonly Py_ssize_t n_rows
     cdef Py_ssize_t n_classes               # 0: y does not hold class codes
-    cdef bint is_weighed
+    cdef bint is_weighed                    # whether ``weigh`` was called
     cdef readonly Py_ssize_t n_models       # 1, or the number of models in lanes
-    cdef readonly Py_ssize_t out_rows       # of a model in the array of outputs: n_rows or more
-    cdef readonly Py_ssize_t n_outputs
+    cdef readonly Py_ssize_t out_rows       # rows per model in the array of outputs, at least n_rows
+    cdef readonly Py_ssize_t n_outputs      # outputs of a model per row
     cdef readonly Py_ssize_t itemsize
     cdef readonly Py_ssize_t state_bytes
     cdef readonly Py_ssize_t model_bytes

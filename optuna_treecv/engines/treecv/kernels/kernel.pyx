@@ -1,5 +1,7 @@
-"""The Python interface of a kernel: it checks rows, states and memory, and passes them to the loops over rows and to
-the walk in ``tree.pyx``.
+"""The Python interface of the kernels.
+
+Its methods check row ranges, states and buffers, and pass them to the training loops of a kernel or to the TreeCV walk
+in ``tree.pyx``.
 """
 
 from libc.math cimport INFINITY
@@ -25,7 +27,7 @@ from optuna_treecv.engines.treecv.kernels.tree cimport whole_lines
 
 
 cdef int set_tree(Kernel learner, Tree *tree, plan, node) except -1:
-    """Check a node of a plan, and set them in ``tree``."""
+    """Check ``plan`` and ``node``, and fill in the fields of ``tree`` that depend on them."""
     cdef Py_ssize_t first = node.first, last = node.last, n_folds = plan.n_folds
     cdef const int64_t [::1] bounds = plan.bounds
     cdef Py_ssize_t i
@@ -37,27 +39,31 @@ cdef int set_tree(Kernel learner, Tree *tree, plan, node) except -1:
     if tree.n_epochs < 1:
         raise ValueError(f"n_epochs must be 1 or more, got {tree.n_epochs}.")
     if not 0 <= first < last <= n_folds <= learner.n_rows:
-        raise ValueError(f"there is no node [{first}, {last}) in a tree of {n_folds} folds.")
+        raise ValueError(
+            f"there is no node of the folds {first}:{last} in a tree of {n_folds} folds of {learner.n_rows} rows."
+        )
     if bounds is not None and (bounds.shape[0] != n_folds + 1 or bounds[n_folds] != learner.n_rows):
-        raise ValueError("bounds must hold n_folds + 1 row numbers, the number of rows last.")
+        raise ValueError("bounds must hold n_folds + 1 row indices, of which the last is the number of rows.")
     if bounds is not None:
         for i in range(n_folds):
             if bounds[i] >= bounds[i + 1] or bounds[0] < 0:
-                raise ValueError("bounds must rise, from 0 or more.")
+                raise ValueError("bounds must be strictly ascending and at least 0.")
     tree.bounds = NULL if bounds is None else &bounds[0]
     return 0
 
 
 cdef class Kernel:
-    """A learner over prepared rows; subclasses fill in its functions and sizes.
+    """Base class of learners that are bound to prepared rows; subclasses set the functions and sizes in ``learner``.
 
-    Methods take states as buffers of ``state_bytes`` bytes, writable if the method changes them, and
-    keep no reference to them. A state begins with the number of rows seen (int64).
+    Everything that training changes is in a state, a buffer of ``state_bytes`` bytes that the caller owns. It must be
+    writable if a method changes it; methods keep no reference to it. A state begins with the number of rows that it
+    has been trained on (int64).
     """
 
     cdef int bind(self, object X, object y, Py_ssize_t n_outputs) except -1:
-        """Use the memory of the rows X, dense (n_rows, width) or ``SparseRows``, and of the array y
-        (n_rows,) or None, and keep it alive.
+        """Point the learner to the memory of X and y, and keep this memory alive.
+
+        X is a dense array (n_rows, width) or ``SparseRows``; y is an array (n_rows,) or None.
         """
         cdef const unsigned char [::1] values, y_bytes
         cdef const int32_t [::1] columns
@@ -65,7 +71,7 @@ cdef class Kernel:
         sparse = hasattr(X, "begins")
         self.n_rows = X.shape[0]
         if self.n_rows == 0 or X.shape[1] == 0 or X.shape[1] % 8:
-            raise ValueError("X must have rows and a multiple of 8 columns.")
+            raise ValueError("X must have at least one row and a multiple of 8 columns.")
         if X.dtype != "float64" and X.dtype != "float32":
             raise TypeError(f"X must be float64 or float32, got {X.dtype}.")
         values = (X.values if sparse else X).reshape(-1).view("u1")
@@ -98,20 +104,25 @@ cdef class Kernel:
         return 0
 
     cdef int bind_targets(self, object X, object y, object n_classes) except -1:
-        """Bind the rows X and class codes y, or numbers if ``n_classes`` is None; return the class that
-        the first output separates from the rest. Two classes have one output, the second class against
-        the first; more classes have one output per class, class against the rest.
+        """Bind the rows X and the targets y, and derive the number of outputs.
+
+        If ``n_classes`` is None, y holds the targets of a regression, for which there is one output. Otherwise, y holds
+        the codes of classes. Two classes have one output, which separates class 1 from class 0. More classes have one
+        output per class, which separates it from all others (one-vs-rest). Return the class code of the first output.
         """
         if n_classes is not None and y.dtype != "int32":
             raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
         if n_classes is None and y.dtype != X.dtype:
-            raise TypeError(f"y must be of the type of X, {X.dtype}, got {y.dtype}.")
+            raise TypeError(f"y must have the dtype of X, {X.dtype}, got {y.dtype}.")
         self.bind(X, y, 1 if n_classes is None or n_classes == 2 else n_classes)
         self.n_classes = 0 if n_classes is None else n_classes
         return 1 if n_classes == 2 else 0
 
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1:
-        """Set the sizes of a state's head, of its rest, each rounded up to whole cache lines, and of a model."""
+        """Set the number of bytes of a state and of a model.
+
+        A state consists of a head and the rest, each of which is rounded up to whole cache lines.
+        """
         self.learner.head_bytes = whole_lines(head_bytes)
         self.state_bytes = self.learner.state_bytes = self.learner.head_bytes + whole_lines(rest_bytes)
         self.model_bytes = model_bytes
@@ -120,17 +131,19 @@ cdef class Kernel:
         return 0
 
     def weigh(self, weights, bint balanced=False):
-        """Give rows weights, which multiply their losses. Call this at most once, before there is a state.
+        """Set the weights of the rows, which multiply their losses.
 
-        ``weights`` is an array (n_rows,) of the type of X, or None: all weights are 1. With ``balanced``, the
-        weights of each class are also divided by its share of the rows seen so far (``row_weight.pxd``), and
-        states get longer by the masses that this needs.
+        Call this method at most once, and before the first state is created, because ``balanced`` adds the masses of
+        the classes to the head of a state.
+
+        ``weights`` is an array (n_rows,) of the dtype of X, or None if all weights are 1. With ``balanced``, each
+        weight is also divided by the relative frequency of the row's class so far (``row_weight.pxd``).
         """
         cdef const unsigned char [::1] bytes_of_weights
         cdef const int32_t *y = <const int32_t *> self.learner.y
         cdef Py_ssize_t i
         if self.state_bytes == 0 or self.is_weighed:
-            raise ValueError("weigh is called once, after the learner was initialised.")
+            raise ValueError("weigh must be called once only, after the learner was initialised.")
         if weights is not None:
             if weights.dtype != f"f{self.itemsize}" or weights.shape != (self.n_rows,):
                 raise ValueError(
@@ -138,7 +151,7 @@ cdef class Kernel:
                     f"got {weights.dtype} of shape {weights.shape}."
                 )
             if not weights.flags.c_contiguous:
-                raise ValueError("weights must be contiguous.")
+                raise ValueError("weights must be C-contiguous.")
             if not ((weights >= 0) & (weights < INFINITY)).all():
                 raise ValueError("weights must be finite and at least 0.")
         if balanced:
@@ -165,54 +178,55 @@ cdef class Kernel:
         if self.state_bytes == 0:
             raise ValueError("the learner was not initialised.")
         if state.shape[0] != self.state_bytes:
-            raise ValueError(f"a state has {self.state_bytes} bytes, got {state.shape[0]}.")
+            raise ValueError(f"a state must have {self.state_bytes} bytes, got {state.shape[0]}.")
         return 0
 
     cdef int check_room(
         self, const unsigned char [::1] model, const unsigned char [:, ::1] out, Py_ssize_t n_rows
     ) except -1:
-        """Check the memory for a model and, if given, that for the outputs of ``n_rows`` rows."""
+        """Check the sizes of two buffers, each of which may be None: for a model, and for the outputs of all models
+        for ``n_rows`` rows.
+        """
         if model is not None and model.shape[0] != self.model_bytes:
-            raise ValueError(f"a model has {self.model_bytes} bytes, got {model.shape[0]}.")
+            raise ValueError(f"model must have {self.model_bytes} bytes, got {model.shape[0]}.")
         if out is not None and (
             out.shape[0] != self.n_models * n_rows or out.shape[1] != self.n_outputs * self.itemsize
         ):
-            raise ValueError("out must have room for the outputs of all rows.")
+            raise ValueError("out must have room for the outputs of all models for all rows.")
         return 0
 
     def start(self, unsigned char [::1] state):
-        """Write the state before the first row. It is 0 but for what subclasses write."""
+        """Write the initial state, before training on the first row: zeros, unless a subclass overrides some of them.
+        """
         self.check_state(state)
         memset(&state[0], 0, self.state_bytes)
 
     @property
     def model_type(self) -> str:
-        """The type of the numbers in a model."""
+        """The dtype of a model, as a string for NumPy."""
         return f"f{self.itemsize}"
 
     def n_seen(self, const unsigned char [::1] state) -> int:
-        """Return the number of rows that a state has been trained on, which is the first number in
-        every state.
-        """
+        """Return the number of rows that a state has been trained on, with which every state begins."""
         self.check_state(state)
         return (<const int64_t *> &state[0])[0]
 
     cdef Span check_rows(self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order) except *:
-        """Check the rows start..stop-1, or order[start], ..., order[stop-1], and return them."""
+        """Return the rows start..stop-1, or order[start], ..., order[stop-1], as a span, after checking their range."""
         cdef Py_ssize_t n_rows = self.n_rows if order is None else order.shape[0]
         cdef Py_ssize_t i
         if not 0 <= start <= stop <= n_rows:
-            raise IndexError(f"rows {start}..{stop} are outside the {n_rows} prepared rows.")
+            raise IndexError(f"rows {start}:{stop} must be a range of the {n_rows} prepared rows.")
         if order is None or start == stop:
             return Span(start, stop, NULL)
         for i in range(start, stop):
             if order[i] >= self.n_rows:
-                raise IndexError(f"order names row {order[i]}, but there are {self.n_rows} prepared rows.")
+                raise IndexError(f"order contains row {order[i]}, but there are only {self.n_rows} prepared rows.")
         return Span(start, stop, &order[0])
 
     @property
     def surveys(self) -> bool:
-        """Whether a state has statistics of a whole phase, which are updated before training on its rows."""
+        """Whether ``survey`` must be called before each training phase."""
         return self.learner.survey != NULL
 
     def survey(
@@ -222,7 +236,10 @@ cdef class Kernel:
         Py_ssize_t stop,
         const uint32_t [::1] order or None,          # IN; None: the rows start..stop-1
     ):
-        """Update the statistics of the next phase, whose rows are start..stop-1, or those of ``order``."""
+        """Update the statistics in a state, such as running means, with all rows of the next training phase.
+
+        These are the rows start..stop-1, or order[start], ..., order[stop-1].
+        """
         cdef Span span = self.check_rows(start, stop, order)
         self.check_state(state)
         if self.learner.survey != NULL and stop > start:
@@ -256,22 +273,23 @@ cdef class Kernel:
         const uint32_t [::1] order or None,          # IN; None: rows in stored order
         unsigned char [:, ::1] out,                  # OUT, (n_models * (stop - start), output bytes)
     ):
-        """Train on the rows start..stop-1, or on order[start], ..., order[stop-1]. Before training on a row, write
-        the outputs for it, computed from the numbers of the state; they equal those of ``test`` up to rounding.
+        """Predict each of the rows start..stop-1, or order[start], ..., order[stop-1], and then train on it.
+
+        The outputs for a row are those of ``test`` before training on it, up to rounding errors.
         """
         cdef Span span = self.check_rows(start, stop, order)
         self.check_state(state)
         if start == stop:
-            raise IndexError(f"rows {start}..{stop} are none, and there must be one to test.")
+            raise IndexError(f"rows {start}:{stop} must include at least one row to test.")
         if not self.learner.tests_rows:
-            raise TypeError("this kernel tests whole blocks of rows only.")
+            raise TypeError("this kernel cannot test each row before training on it.")
         self.check_room(None, out, stop - start)
         with nogil:
             self.learner.train(&self.learner, span, &state[0], NULL, &out[0, 0])
 
     @property
     def trains_pairs(self) -> bool:
-        """Whether two states are trained faster together than one after the other."""
+        """Whether ``update_both`` is available, because it is faster than two calls of ``update``."""
         return self.learner.train_both != NULL
 
     def update_both(
@@ -284,20 +302,21 @@ cdef class Kernel:
         Py_ssize_t second_stop,
         const uint32_t [::1] order or None,          # IN; None: rows in stored order
     ):
-        """Train two states: the first on the rows start..stop-1, the second on second_start..second_stop-1. If
-        ``order`` is given, these are positions in it.
+        """Train the state ``first`` on the rows start..stop-1, and ``second`` on second_start..second_stop-1.
+
+        If ``order`` is given, these ranges are positions in it.
         """
         cdef Span span = self.check_rows(start, stop, order)
         cdef Span other_span = self.check_rows(second_start, second_stop, order)
         self.check_state(first)
         self.check_state(second)
         if self.learner.train_both == NULL:
-            raise ValueError("this learner trains one state after the other.")
+            raise ValueError("this kernel cannot train two states together.")
         with nogil:
             train_pair(&self.learner, span, other_span, &first[0], &second[0])
 
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
-        """Write the model of ``state``."""
+        """Write the model that ``state`` holds, for a linear kernel its weights."""
         self.check_state(state)
         self.check_room(model, None, 0)
         with nogil:
@@ -306,17 +325,15 @@ cdef class Kernel:
     def test(
         self,
         const unsigned char [::1] state,
-        unsigned char [::1] model,                   # OUT, room for one model
+        unsigned char [::1] model,                   # OUT, a workspace of the size of a model
         Py_ssize_t start,
         Py_ssize_t stop,
         unsigned char [:, ::1] out,                  # OUT, (n_models * out_rows, output bytes)
     ):
-        """Write the outputs of the model of ``state`` for the rows start..stop-1 to the same rows of
-        ``out``.
-        """
+        """Write the outputs of the model in ``state`` for the rows start..stop-1 to the same rows of ``out``."""
         self.check_state(state)
         if not 0 <= start < stop <= self.n_rows:
-            raise IndexError(f"rows {start}..{stop} are outside the {self.n_rows} prepared rows.")
+            raise IndexError(f"rows {start}:{stop} must be a range of the {self.n_rows} prepared rows.")
         self.check_room(model, out, self.out_rows)
         with nogil:
             self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
@@ -325,19 +342,24 @@ cdef class Kernel:
         self,
         plan,
         node,
-        unsigned char [:, ::1] states not None,      # INOUT, one row per level of the subtree, that of its node first
-        unsigned char [::1] model not None,          # OUT, room for one model
+        unsigned char [:, ::1] states not None,      # INOUT, one row per level of the subtree; the first holds the
+                                                     # state of the node
+        unsigned char [::1] model not None,          # OUT, a workspace of the size of a model
         unsigned char [:, ::1] out not None,         # OUT, (n_models * out_rows, output bytes)
-        unsigned char [::1] log=None,                # OUT, log_bytes of room; None if that is 0
-        uint32_t [::1] order=None,                   # OUT, room for n_epochs times the rows of the node; None:
-                                                     # one epoch in stored order
-        double [:, ::1] sums=None,                   # OUT, a row of numbers of a model per level; the first gets the
-                                                     # sum of the models of all folds. None: it is not wanted
+        unsigned char [::1] log=None,                # OUT, a workspace of log_bytes; None if log_bytes is 0
+        uint32_t [::1] order=None,                   # OUT, a workspace with n_epochs entries per row of the node;
+                                                     # None if there is one epoch in stored order
+        double [:, ::1] sums=None,                   # OUT, (n_levels, values of a model): the first row becomes the
+                                                     # sum of the models of all folds; None: it is not computed
         unsigned char [:, ::1] kept=None,            # OUT, (n_nodes, state_bytes), the states of the nodes that hold
-                                                     # out at least least_folds chunks, parents first; None: no states
+                                                     # out at least least_folds folds, parents first; None: these
+                                                     # states are not stored
         Py_ssize_t least_folds=1,
     ) -> int:
-        """Train the models below a plan's node and test them on its chunks; return the row updates done."""
+        """Train the models of all folds below a node of the tree, and test each of them on its fold.
+
+        Return the number of updates, which is the number of rows trained on, summed over all models.
+        """
         cdef Tree tree
         set_tree(self, &tree, plan, node)
         cdef Py_ssize_t first = node.first, last = node.last
@@ -347,13 +369,13 @@ cdef class Kernel:
         cdef Part whole = Part(self.learner.head_bytes, self.state_bytes)
         self.check_room(model, out, self.out_rows)
         if states.shape[1] != self.state_bytes:
-            raise ValueError(f"a state has {self.state_bytes} bytes, got {states.shape[1]}.")
+            raise ValueError(f"a state must have {self.state_bytes} bytes, got {states.shape[1]}.")
         if (0 if log is None else log.shape[0]) != self.log_bytes:
             raise ValueError(f"log must have {self.log_bytes} bytes.")
         if (<int64_t> 1 << (states.shape[0] - 1)) < last - first:
             raise ValueError("states must have a row for each level of the subtree.")
         if is_ordered and (order is None or order.shape[0] < tree.n_epochs * n_rows):
-            raise ValueError("order must have room for the rows of the node, in all epochs.")
+            raise ValueError("order must have room for the rows of the node in all epochs.")
         tree.model = &model[0]
         tree.out = &out[0, 0]
         tree.out_step = out.shape[1]
@@ -363,7 +385,7 @@ cdef class Kernel:
         if sums is not None:
             tree.n_numbers = self.model_bytes // self.itemsize
             if sums.shape[0] < states.shape[0] or sums.shape[1] != tree.n_numbers:
-                raise ValueError("sums must have a row for each level of the subtree, with room for a model.")
+                raise ValueError("sums must have a row for each level of the subtree, of the size of a model.")
             tree.sum = &sums[0, 0]
         tree.kept = NULL
         tree.least_folds = least_folds

@@ -1,11 +1,10 @@
-"""Online K-means (MacQueen 1967): each row moves the nearest centre to the mean of the rows it has
-won.
+"""Online K-means (MacQueen 1967): each row is assigned to the nearest centre, the mean of the rows assigned to it.
 
-The first rows that differ from every centre become centres, until there are ``n_clusters``. Then, with w the
-weight of the row (``row_weight.pxd``) and W_c the mass of centre c, the sum of the weights of its rows so far, this
-row included,
+The first rows that differ from all centres become centres themselves, until there are ``n_clusters``. After that, a row
+x of weight w (``row_weight.pxd``) moves the nearest centre m_c:
     c = argmin |x - m_c|^2,      m_c += (w / W_c) (x - m_c).
-A row of weight 0 changes nothing. Without weights, W_c is the number of rows of the centre.
+The mass W_c is the sum of the weights of all rows assigned to this centre so far, including this row. A row of weight 0
+changes nothing. If all weights are 1, W_c is the number of rows of the centre.
 """
 
 from libc.string cimport memcpy
@@ -17,8 +16,8 @@ from optuna_treecv.engines.treecv.kernels.row_weight cimport given_weight
 include "train_dense_by_type.pxi"
 
 
-# A state begins with this head, in a cache line. Then come the mass of each centre (float64), and
-# the centres in the type of the rows.
+# A state holds this head in a cache line, then the masses of the centres, (n_clusters,), as float64, and then the
+# centres, (n_clusters, width), in the type of the rows.
 cdef struct Head:
     int64_t n_seen
     int64_t n_centres
@@ -33,12 +32,12 @@ cdef inline double *masses_in(const Learner *learner, const unsigned char *state
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the centres begin."""
+    """Return a pointer to the first centre."""
     return <void *> (masses_in(learner, state) + n_clusters_of(learner))
 
 
 cdef inline int64_t n_centres_in(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return the number of centres, limited to the room for them in case the state is invalid."""
+    """Return the number of centres, clipped to the valid range in case the state is invalid."""
     return min(max((<const Head *> state).n_centres, 0), n_clusters_of(learner))
 
 
@@ -49,7 +48,7 @@ cdef inline Py_ssize_t nearest(
     const floating *x,
     floating *distance,         # OUT, squared
 ) noexcept nogil:
-    """Return the number of the nearest centre, the first of several; n_centres > 0."""
+    """Return the index of the nearest of ``n_centres`` > 0 centres, or the first index if several are nearest."""
     cdef Py_ssize_t best = 0
     cdef Py_ssize_t c
     cdef floating other
@@ -66,9 +65,9 @@ cdef inlined train_dense_on(
     const Learner *learner,
     Span span,
     unsigned char *state,       # INOUT
-    floating *centres,          # INOUT, where they lie in the state
+    floating *centres,          # INOUT, the centres in ``state``
     bint weighted,
-    floating *tested,           # NULL
+    floating *tested,           # NULL, because this kernel does not test rows during training
 ) noexcept nogil:
     cdef const Dense *rows = &learner.dense
     cdef const floating *x
@@ -102,12 +101,12 @@ cdef inlined train_dense_on(
 cdef inlined test_on(
     const Learner *learner,
     const unsigned char *state,
-    const floating *centres,    # IN, where they lie in the state
+    const floating *centres,    # IN, the centres in ``state``
     Py_ssize_t start,
     Py_ssize_t stop,
     floating *out,              # OUT, (stop - start, 2)
 ) noexcept nogil:
-    """Write the squared distance to the nearest centre, and the number of this centre."""
+    """Write for each row the squared distance to the nearest centre, and the index of this centre."""
     cdef const floating *x = (<const floating *> learner.dense.values) + start * learner.width
     cdef Py_ssize_t n_centres = max(1, n_centres_in(learner, state))
     cdef Py_ssize_t i
@@ -116,7 +115,7 @@ cdef inlined test_on(
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
-    """Write the centres; the first centre stands in for each that does not exist yet."""
+    """Write all ``n_clusters`` centres; those that do not exist yet are copies of the first centre."""
     cdef const unsigned char *centres = <const unsigned char *> vectors_of(learner, state)
     cdef Py_ssize_t a_centre = learner.width * learner.itemsize
     cdef Py_ssize_t n_centres = n_centres_in(learner, state)
@@ -135,8 +134,9 @@ cdef dispatched test(
 
 
 cdef class KMeans(Kernel):
-    """Online K-means over prepared dense rows. Outputs are the squared distance to the nearest
-    centre, and the number of this centre.
+    """Online K-means on prepared dense rows.
+
+    The outputs for a row are the squared distance to the nearest centre, and the index of this centre.
     """
 
     cdef Py_ssize_t n_clusters
@@ -145,7 +145,7 @@ cdef class KMeans(Kernel):
         cdef Py_ssize_t model_bytes
         self.bind(X, None, 2)
         if self.learner.sparse.begins != NULL:
-            raise ValueError("centres are dense: rows must be dense.")
+            raise ValueError("X must be a dense array for K-means, got sparse rows.")
         if not 0 < n_clusters < 1 << 31:
             raise ValueError(f"n_clusters must be 1 to 2**31 - 1, got {n_clusters}.")
         self.n_clusters = n_clusters
@@ -157,7 +157,7 @@ cdef class KMeans(Kernel):
         self.set_sizes(sizeof(Head), 8 * n_clusters + model_bytes, model_bytes)
 
     def counts(self, const unsigned char [::1] state) -> list[int] | list[float]:
-        """Return the sum of the weights of the rows that each centre has won: ints if all sums are whole numbers."""
+        """Return for each centre the sum of the weights of its rows, as ints if all these sums are whole numbers."""
         self.check_state(state)
         masses = [masses_in(&self.learner, &state[0])[c] for c in range(self.n_clusters)]
         are_whole = all(mass.is_integer() and mass < 1 << 53 for mass in masses)

@@ -1,4 +1,7 @@
-"""What training and testing in lanes (``linear.pxd``) does with one row. The loops are in ``lane_loops.c``."""
+"""Operations on one row for all lanes, which training and testing in lanes share; ``linear.pxd`` defines lanes.
+
+The loops over columns are in ``lane_loops.c``.
+"""
 
 from cython cimport floating
 from libc.stdint cimport int32_t
@@ -14,7 +17,8 @@ from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
-# Each chooses its function in C by the types of the row x and of the vectors w. Sums of float32 rows are float64.
+# Each of these is a macro in C, which dispatches on the types of the row x and of the vectors w. The types differ if
+# float32 rows are added to sums, which are float64.
 cdef extern from "lane_loops.h" nogil:
     const Py_ssize_t LANE_BYTES
     const Py_ssize_t NONZEROS_AHEAD
@@ -49,8 +53,8 @@ cdef extern from "lane_loops.h" nogil:
 
 
 cdef enum:
-    COLUMNS_AHEAD = 8           # columns are prefetched this many ahead of the one that is saved
-    OUTPUTS_AHEAD = 16          # the places of outputs of tested rows are prefetched this many rows ahead
+    COLUMNS_AHEAD = 8           # the prefetch distance, in columns, when columns are saved in the undo log
+    OUTPUTS_AHEAD = 16          # the prefetch distance, in rows, of the memory that outputs are written to
 
 
 cdef inline Py_ssize_t lanes_of(const Learner *learner) noexcept nogil:
@@ -60,12 +64,12 @@ cdef inline Py_ssize_t lanes_of(const Learner *learner) noexcept nogil:
 cdef inline inlined dot_lanes(
     const Learner *learner,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # its weights are prefetched
-    const Weight *w,            # IN, (width, n_lanes): of the type of the rows, or sums
+    Py_ssize_t next_row,        # the row for which weights are prefetched
+    const Weight *w,            # IN, (width, n_lanes), of the type of the rows, or float64 sums
     Weight *out,                # OUT, (n_lanes,)
     const floating *of_type,
 ) noexcept nogil:
-    """Write x . w of every lane, in the summation order of ``vec8.h``."""
+    """Write the dot product x . w of each lane, in the summation order of ``vec8.h``."""
     cdef const Sparse *rows = &learner.sparse
     cdef Py_ssize_t n_lanes = lanes_of(learner)
     cdef Weight room[8 * MOST_LANES]
@@ -92,12 +96,12 @@ cdef inline inlined dot_lanes(
 cdef inline inlined add_lanes(
     const Learner *learner,
     Py_ssize_t row,
-    const Weight *c,            # IN, (n_lanes,), 0 where there is nothing to add
-    Weight *w,                  # INOUT, (width, n_lanes): of the type of the rows, or sums
+    const Weight *c,            # IN, (n_lanes,), 0 for lanes that do not change
+    Weight *w,                  # INOUT, (width, n_lanes), of the type of the rows, or float64 sums
     double *check,              # INOUT, (n_lanes,): becomes NaN if rows are sparse and c or w is not finite
     const floating *of_type,
 ) noexcept nogil:
-    """Compute w += c x in every lane."""
+    """Compute w += c x in each lane."""
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x
     cdef Py_ssize_t n_lanes = lanes_of(learner)
@@ -111,11 +115,11 @@ cdef inline inlined add_lanes(
             x = (<const floating *> learner.dense.values) + row * learner.width
             lane_add(x, c, w, learner.width, n_lanes)
             return
-        for b in range(n_lanes // a_block):             # weights are far apart: skip the blocks where c is 0
+        for b in range(n_lanes // a_block):             # a block of lanes with c = 0 is skipped, to avoid cache misses
             is_zero = True
             for lane in range(b * a_block, (b + 1) * a_block):
                 is_zero = is_zero and c[lane] == 0
-                check[lane] += 0 * <double> c[lane]     # needed if the row is empty
+                check[lane] += 0 * <double> c[lane]     # finds a c that is not finite even if the row is empty
             if not is_zero:
                 blocks[n_blocks] = b * a_block
                 n_blocks += 1
@@ -129,13 +133,13 @@ cdef inline inlined step_lanes(
     const Learner *learner,
     Py_ssize_t row,
     Py_ssize_t next_row,
-    bint made,                  # whether any c is not 0
+    bint made,                  # whether c is not 0 in some lane
     const floating *c,          # IN, (n_lanes,)
     floating *w,                # INOUT, (width, n_lanes)
-    double *check,              # INOUT, (n_lanes,): as in ``add_lanes``
-    floating *dots,             # OUT, (n_lanes,): w . x of the next row, if rows are dense
+    double *check,              # INOUT, (n_lanes,), as in ``add_lanes``
+    floating *dots,             # OUT, (n_lanes,), the dot products w . x with the next row, if rows are dense
 ) noexcept nogil:
-    """Compute w += c x in every lane, and then the products with the next row."""
+    """Compute w += c x in each lane, and then, if rows are dense, the dot products with the next row."""
     cdef const floating *X = <const floating *> learner.dense.values
     if learner.sparse.begins != NULL:
         if made:
@@ -159,12 +163,12 @@ cdef inline void write_outputs(
     const LinearSettings *settings,
     Py_ssize_t n_rows,
     const floating *outputs,    # IN, (n_lanes,)
-    floating *out,              # OUT, at a row of (n_models, n_rows, n_outputs)
+    floating *out,              # OUT, the place of the row in the array (n_models, n_rows, n_outputs)
 ) noexcept nogil:
     """Write the outputs of all models for one row."""
     cdef Py_ssize_t n_outputs = settings.n_outputs
     cdef Py_ssize_t g, c
-    if n_outputs == 1:      # GCC makes a call of memcpy of the inner loop below
+    if n_outputs == 1:      # GCC would replace the inner loop below by a slower call of memcpy
         for g in range(settings.n_used):
             out[g * n_rows] = outputs[g]
         return
@@ -178,11 +182,11 @@ cdef inline inlined test_lanes(
     Py_ssize_t row,
     Py_ssize_t next_row,
     const unsigned char *state,
-    const floating *p_x,        # IN, (n_lanes,): the row's product with p
+    const floating *p_x,        # IN, (n_lanes,), the dot products p . x with the row
     Py_ssize_t n_rows,
-    floating *out,              # OUT, at a row of (n_models, n_rows, n_outputs)
+    floating *out,              # OUT, the place of the row in the array (n_models, n_rows, n_outputs)
 ) noexcept nogil:
-    """Write w.x = a p.x + b q.x of every lane for a row, rounded once as in ``linear.pxd``."""
+    """Write the outputs w.x = a p.x + b q.x of all lanes for a row, computed in float64 and then rounded."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.n_lanes
     cdef LaneWeights of

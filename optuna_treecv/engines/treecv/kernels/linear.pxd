@@ -1,17 +1,21 @@
-"""The base of linear kernels: a model has one weight vector w per output, and predicts w.x for a row x.
+"""The base class of linear kernels: a model has one weight vector w per output, and predicts w.x for a row x.
 
-A state holds such a vector as w = a p + b q. Here p is a vector of the same type as the rows, and q
-is a float64 vector of sums, for averages and mean gradients. If a weight is no longer finite and
-later rows may not show it, a or b is NaN.
+A state represents each weight vector as w = a p + b q with scalars a and b. The vector p has the type of the rows. The
+vector q holds float64 sums, for averages of iterates and for mean gradients; some kernels have none. If a weight is no
+longer finite, a or b becomes NaN, because later rows need not have a nonzero in the column of this weight.
 
-A lane is one output of one model. One model is trained alone, or many models on the same rows at once, in lanes: each
-gets the same bits as alone. Lanes fill whole vectors of the CPU; surplus lanes repeat the settings of the last model.
+A lane is one output of one model. A kernel trains either a single model, or many models on the same rows in lanes.
+Both ways give the same bits. The number of lanes is rounded up to fill the vector registers of the CPU; the surplus
+lanes repeat the settings of the last model.
 
-A state begins with what all lanes share, which depends on the kernel, and with some float64 numbers per lane, padded
-to a cache line. Some kernels then have float64 vectors of sums. At the end are one or more vectors per lane, of the
-same type as the rows. One model alone has the numbers of an output together, and vectors (n_outputs, width). Models in
-lanes have their numbers and vectors lane-minor, (width, n_lanes), so that the weights of all lanes for one column lie
-together.
+A state has these sections:
+* values that all lanes share, which depend on the kernel, and some float64 scalars per lane, padded to whole cache
+  lines; this is the head of the state;
+* float64 vectors of sums, in some kernels;
+* one or more vectors per lane, in the type of the rows.
+The state of a single model stores the scalars of an output next to each other, and vectors as (n_outputs, width). In
+lanes, scalars have shape (n_scalars, n_lanes) and vectors (width, n_lanes), so that the weights of all lanes for one
+column are next to each other.
 """
 
 from cython cimport floating
@@ -26,18 +30,18 @@ from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef enum:
-    MOST_LANES = 128
+    MOST_LANES = 128            # the largest number of lanes of a kernel
 
 
 # The weights of one output, w = a p + b q.
 cdef struct Weights:
-    const void *p               # (width,), the type of the rows
+    const void *p               # (width,), in the type of the rows
     double a
-    const double *q             # (width,), or NULL
+    const double *q             # (width,), or NULL: w = a p
     double b
 
 
-# Those of every lane; p and q are (width, n_lanes).
+# The weights of all lanes, w = a p + b q, with p and q of shape (width, n_lanes); q may be NULL.
 cdef struct LaneWeights:
     const void *p
     double a[MOST_LANES]
@@ -45,44 +49,46 @@ cdef struct LaneWeights:
     double b[MOST_LANES]
 
 
-# Return the weights that a state of one model holds for output c.
+# Return the weights of output c in the state of a single model.
 ctypedef Weights (*find_weights)(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil
+
+# Write the weights of all lanes in a state.
 ctypedef void (*find_lane_weights)(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil
 
 
-# The first member of the settings of every linear learner.
+# The first member of the settings of each linear kernel.
 cdef struct LinearSettings:
     bint in_lanes
-    find_weights weights        # of one model
-    find_lane_weights lane_weights
-    Py_ssize_t n_lanes          # with surplus ones
-    Py_ssize_t n_used           # lanes that belong to a model: n_models * n_outputs
+    find_weights weights        # set for a single model
+    find_lane_weights lane_weights  # set for models in lanes
+    Py_ssize_t n_lanes          # including surplus lanes
+    Py_ssize_t n_used           # the number of lanes without surplus lanes, n_models * n_outputs
     Py_ssize_t n_outputs        # per model
-    Py_ssize_t out_rows         # per model in the array of outputs
-    int32_t classes[MOST_LANES]  # the class that a lane separates from the rest
-    Py_ssize_t common_bytes     # bytes of a state that all lanes share
-    Py_ssize_t n_numbers        # per lane
-    Py_ssize_t n_sums           # vectors of sums per lane
-    Py_ssize_t n_vectors        # per lane
+    Py_ssize_t out_rows         # rows per model in the array of outputs
+    int32_t classes[MOST_LANES]  # the code of the class that a lane separates from all others
+    Py_ssize_t common_bytes     # the bytes of a state that all lanes share
+    Py_ssize_t n_numbers        # float64 scalars per lane
+    Py_ssize_t n_sums           # float64 vectors of sums per lane
+    Py_ssize_t n_vectors        # vectors per lane in the type of the rows
 
 
 cdef inline Py_ssize_t model_of(const LinearSettings *settings, Py_ssize_t lane) noexcept nogil:
-    """Return the model that a lane belongs to; surplus lanes repeat the last one."""
+    """Return the index of the model that a lane belongs to; for surplus lanes, this is the last model."""
     return min(lane, settings.n_used - 1) // settings.n_outputs
 
 
 cdef inline double *numbers_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the numbers of the lanes begin."""
+    """Return a pointer to the scalars of the lanes."""
     return <double *> (state + (<const LinearSettings *> learner.settings).common_bytes)
 
 
 cdef inline double *sums_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the sums begin, if there are any."""
+    """Return a pointer to the vectors of sums, if the kernel has any."""
     return <double *> (state + learner.head_bytes)
 
 
 cdef inline void *vectors_of(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the vectors begin."""
+    """Return a pointer to the vectors in the type of the rows."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     return <void *> (sums_of(learner, state) + settings.n_sums * settings.n_lanes * learner.width)
 
@@ -90,7 +96,7 @@ cdef inline void *vectors_of(const Learner *learner, const unsigned char *state)
 cdef inline Weights weights_of(
     const Learner *learner, const unsigned char *state, Py_ssize_t c, double a, bint has_sums, double b
 ) noexcept nogil:
-    """Return the weights of output c of one model, from its first vector and, if wanted, its first sums."""
+    """Return the weights of output c of a single model, with p its first vector and q its first sums, or NULL."""
     cdef Weights of
     of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
     of.q = sums_of(learner, state) + c * learner.width if has_sums else NULL
@@ -101,7 +107,7 @@ cdef inline Weights weights_of(
 cdef inline floating output_of(
     const Weights *of, const Rows *rows, Py_ssize_t row, floating p_x, const floating *of_type
 ) noexcept nogil:
-    """Return w.x = a p.x + b q.x for a row whose product with p is known, rounded once."""
+    """Return the output w.x = a p.x + b q.x for a row, given p.x, computed in float64 and then rounded."""
     cdef double output = of.a * <double> p_x
     if of.q != NULL:
         output += of.b * dot_row(rows, row, of.q, of_type)
@@ -109,7 +115,7 @@ cdef inline floating output_of(
 
 
 cdef inline bint extreme(double scale) noexcept nogil:
-    """Return whether z in w = scale z is so much larger or smaller than w that digits are at risk; False for NaN."""
+    """Return whether z = w / scale differs from w so much in magnitude that digits may be lost; False for NaN."""
     return fabs(scale) < 1.0 / 64 or fabs(scale) > 64
 
 

@@ -1,5 +1,7 @@
-"""Reads and tests the models of linear kernels, alone and in lanes; the layout of their states is in ``linear.pxd``.
-Training is in ``pegasos.pyx``, ``sgd.pyx``, ``svrg.pyx``, and in files of their names with ``_lanes``.
+"""Reading and testing the models of linear kernels, single models as well as models in lanes.
+
+The layout of their states is described in ``linear.pxd``. Single models are trained in ``pegasos.pyx``, ``sgd.pyx``
+and ``svrg.pyx``, and models in lanes in the files with the suffix ``_lanes``.
 """
 
 from libc.stdint cimport int64_t
@@ -29,22 +31,24 @@ from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
 from optuna_treecv.engines.treecv.kernels.tree cimport Part
 
 
-#: The bytes of a vector of lanes, and the largest number of lanes of a kernel.
+#: The number of lanes is a multiple of the lanes that fill this many bytes.
 VECTOR_BYTES: int = LANE_BYTES
+
+#: The largest number of lanes of a kernel.
 MOST: int = MOST_LANES
 
 
-# --- One model ---
+# --- Single models ---
 
 
 cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_type) noexcept nogil:
-    """Return w_j = a p_j + b q_j, rounded once."""
+    """Return w_j = a p_j + b q_j, computed in float64 and then rounded."""
     cdef double w = of.a * <double> (<const floating *> of.p)[j]
     return <floating> (w + of.b * of.q[j] if of.q != NULL else w)
 
 
 cdef inlined read_one(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
-    """Write the weights w = a p + b q of all outputs, (n_outputs, width)."""
+    """Write the weights w = a p + b q of all outputs of a single model, (n_outputs, width)."""
     cdef Weights of
     cdef const floating *p
     cdef Py_ssize_t c, j
@@ -67,7 +71,7 @@ cdef inlined test_dense(
     Py_ssize_t stop,
     floating *out,              # OUT, (stop - start, n_outputs)
 ) noexcept nogil:
-    """Compute out = X w, row by row."""
+    """Compute the outputs X w of a single model for dense rows."""
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_outputs = learner.n_outputs
     cdef const floating *x = (<const floating *> learner.dense.values) + start * width
@@ -84,7 +88,10 @@ cdef inlined test_sparse(
     Py_ssize_t stop,
     floating *out,              # OUT, (stop - start, n_outputs)
 ) noexcept nogil:
-    """Do the same for sparse rows, reading only the weights that a row needs; outputs are NaN if any weight is."""
+    """Compute the outputs X w of a single model for sparse rows, without computing weights that no row needs.
+
+    The outputs of a weight vector are NaN if its a or b is, which marks a weight that is not finite.
+    """
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x = <const floating *> rows.values
     cdef Weights of
@@ -100,7 +107,7 @@ cdef inlined test_sparse(
             out[i * learner.n_outputs + c] = <floating> sum8(s)
 
 
-# --- Lanes ---
+# --- Models in lanes ---
 
 
 cdef dispatched slopes_of_row(
@@ -116,12 +123,12 @@ cdef dispatched slopes_of_row(
 cdef void lane_slopes(
     const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
 ) noexcept nogil:
-    """Write the slope of a row's loss in the prediction of each lane; compiled here once for all kernels."""
+    """Write the slope of the loss of a row for each lane's prediction; all kernels call this one compiled copy."""
     slopes_of_row(learner, loss, row, p, out)
 
 
 cdef inlined read_lanes(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
-    """Write w = a p + b q, (width, n_lanes), each number rounded once."""
+    """Write the weights w = a p + b q of all lanes, (width, n_lanes), computed in float64 and then rounded."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.n_lanes
     cdef LaneWeights of
@@ -154,13 +161,13 @@ cdef inlined test_dense_in_lanes(
         if learner.dense.ahead and i + learner.dense.ahead < stop:
             fetch_row(&learner.dense, i + learner.dense.ahead, False, X)
         second = (i - start) % 2
-        if not second and i + 1 < stop:                 # two rows share the loads of the weights
+        if not second and i + 1 < stop:                 # two rows at a time, to load the weights only once
             lane_two_dots(X + i * width, weights, width, n_lanes, outputs)
         elif not second:
             lane_dots(X + i * width, weights, width, n_lanes, outputs)
         write_outputs(settings, settings.out_rows, outputs + second * n_lanes, out)
         if learner.n_outputs == 1:
-            for g in range(i % 8, settings.n_used, 8):      # a line of the cache holds outputs of 8 rows or more
+            for g in range(i % 8, settings.n_used, 8):      # a cache line holds the outputs for 8 rows or more
                 prefetch(out + g * settings.out_rows + OUTPUTS_AHEAD)
         out += learner.n_outputs
 
@@ -168,7 +175,10 @@ cdef inlined test_dense_in_lanes(
 cdef inlined test_sparse_in_lanes(
     const Learner *learner, const unsigned char *state, Py_ssize_t start, Py_ssize_t stop, floating *out
 ) noexcept nogil:
-    """Test sparse rows, reading only the weights that a row needs; outputs are NaN if any weight is."""
+    """Compute the outputs of all lanes for sparse rows, without computing weights that no row needs.
+
+    The outputs of a lane are NaN if its a or b is, which marks a weight that is not finite.
+    """
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x = <const floating *> rows.values
@@ -219,7 +229,7 @@ cdef void remember_columns(
     Part part,
     Log *log,
 ) noexcept nogil:
-    """Save the given columns of the vectors that lie in ``part``."""
+    """Save the given columns of all sums and vectors within the byte range ``part`` of the state."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t begin = learner.head_bytes
     cdef Py_ssize_t a_number = <Py_ssize_t> sizeof(double) if settings.n_sums else learner.itemsize
@@ -238,13 +248,13 @@ cdef void remember_columns(
 cdef void gather(
     const LinearSettings *theirs,
     const LinearSettings *ours,
-    const int64_t *lanes,       # IN, (ours.n_lanes,), which of their lanes ours are
+    const int64_t *lanes,       # IN, (ours.n_lanes,), the indices of their lanes that are copied
     const void *source,         # IN, (n_rows, theirs.n_lanes)
     void *out,                  # OUT, (n_rows, ours.n_lanes)
     Py_ssize_t n_rows,
-    Py_ssize_t a_number,        # in bytes
+    Py_ssize_t a_number,        # the itemsize
 ) noexcept nogil:
-    """Copy some columns of an array."""
+    """Copy the columns ``lanes`` of an array."""
     cdef const unsigned char *numbers = <const unsigned char *> source
     cdef unsigned char *to = <unsigned char *> out
     cdef Py_ssize_t lane
@@ -255,7 +265,7 @@ cdef void gather(
         to += ours.n_lanes * a_number
 
 
-# --- Both ---
+# --- Both cases ---
 
 
 cdef inlined read(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
@@ -268,7 +278,7 @@ cdef inlined read(const Learner *learner, const unsigned char *state, floating *
 cdef inlined test(
     const Learner *learner,
     const unsigned char *state,
-    floating *model,            # OUT, room
+    floating *model,            # OUT, a workspace of the size of a model
     Py_ssize_t start,
     Py_ssize_t stop,
     floating *out,              # OUT, (n_models, out_rows, n_outputs) from row start on
@@ -303,9 +313,10 @@ cdef dispatched test_linear(
 
 
 cdef class LinearKernel(Kernel):
-    """One linear model over prepared rows ``X``, or several in lanes: X is dense (n_rows, width) or ``SparseRows``,
-    float64 or float32, with class codes (int32) or targets of the type of X. Outputs are
-    (n_models, out_rows, n_outputs).
+    """Base class of kernels that train one linear model, or several in lanes, on prepared rows.
+
+    ``X`` is a dense array (n_rows, width) or ``SparseRows``, float64 or float32. ``y`` holds class codes (int32) or
+    regression targets of the dtype of X. The array of outputs has shape (n_models, out_rows, n_outputs).
     """
 
     cdef int bind_linear(
@@ -317,7 +328,7 @@ cdef class LinearKernel(Kernel):
         LinearSettings *settings,
         bint in_lanes,
     ) except -1:
-        """Bind the rows and the settings, and count the lanes."""
+        """Bind the rows, the targets and the settings, and derive the number of lanes."""
         cdef int32_t first_class = self.bind_targets(X, y, n_classes)
         cdef Py_ssize_t a_vector = LANE_BYTES // self.itemsize if in_lanes else 1
         cdef Py_ssize_t lane
@@ -329,7 +340,7 @@ cdef class LinearKernel(Kernel):
         if in_lanes and not 0 < settings.n_used <= settings.n_lanes <= MOST_LANES:
             raise ValueError(f"there must be 1 to {MOST_LANES} lanes, got {settings.n_used}.")
         if not in_lanes and n_models != 1:
-            raise ValueError(f"there must be one model that is not in lanes, got {n_models}.")
+            raise ValueError(f"there must be exactly one model unless models are in lanes, got {n_models}.")
         settings.out_rows = self.out_rows
         for lane in range(MOST_LANES):
             settings.classes[lane] = first_class + lane % self.n_outputs
@@ -344,7 +355,7 @@ cdef class LinearKernel(Kernel):
     cdef int lay_out(
         self, Py_ssize_t common_bytes, Py_ssize_t n_numbers, Py_ssize_t n_sums, Py_ssize_t n_vectors
     ) except -1:
-        """Lay out a state with the given counts of numbers and vectors per lane."""
+        """Set the layout of a state: the bytes that all lanes share, and the scalars, sums and vectors per lane."""
         cdef LinearSettings *settings = <LinearSettings *> self.learner.settings
         cdef Py_ssize_t n_lanes = settings.n_lanes
         settings.common_bytes = common_bytes
@@ -362,14 +373,14 @@ cdef class LinearKernel(Kernel):
         )
 
     def leave_room(self, Py_ssize_t n_rows):
-        """Leave ``n_rows`` rows free after the outputs of each model."""
+        """Leave ``n_rows`` rows free after the outputs of each model in the array of outputs."""
         if n_rows < 0:
             raise ValueError(f"n_rows must be 0 or more, got {n_rows}.")
         self.out_rows = self.n_rows + n_rows
         (<LinearSettings *> self.learner.settings).out_rows = self.out_rows
 
     def start(self, unsigned char [::1] state):
-        """Write the state before the first row: each scale, the first number of a lane, is 1."""
+        """Write the initial state: zeros, except for the scale of each lane, its first scalar, which is 1."""
         cdef const LinearSettings *settings = <const LinearSettings *> self.learner.settings
         cdef double *scale
         cdef Py_ssize_t lane
@@ -381,11 +392,11 @@ cdef class LinearKernel(Kernel):
     def take(
         self,
         LinearKernel source not None,
-        const unsigned char [::1] state,             # IN, of ``source``
-        const int64_t [::1] models,                  # IN, the numbers of some models of ``source``
-        unsigned char [::1] out,                     # OUT, the same for this kernel, whose models they are
+        const unsigned char [::1] state,             # IN, a state of ``source``
+        const int64_t [::1] models,                  # IN, (self.n_models,), indices of models of ``source``
+        unsigned char [::1] out,                     # OUT, a state of this kernel
     ):
-        """Copy the lanes of some models from a state of another kernel, whose rows and learner are the same."""
+        """Copy a subset of the models from a state of another kernel, which must have the same rows and learner."""
         cdef const LinearSettings *theirs = <const LinearSettings *> source.learner.settings
         cdef const LinearSettings *ours = <const LinearSettings *> self.learner.settings
         cdef int64_t lanes[MOST_LANES]
@@ -404,7 +415,7 @@ cdef class LinearKernel(Kernel):
             or self.learner.n_balanced != source.learner.n_balanced
             or theirs.n_sums != ours.n_sums
         ):
-            raise ValueError("the states of two kernels must be alike.")
+            raise ValueError("the states of both kernels must have the same layout except for the number of lanes.")
         if models.shape[0] != self.n_models:
             raise ValueError(f"there must be {self.n_models} models, got {models.shape[0]}.")
         for i in range(models.shape[0]):

@@ -1,6 +1,7 @@
-"""The slope of each loss: its derivative in the prediction p. For hinge and logistic loss y is -1 or 1.
+"""The slopes of the losses: their derivatives with respect to the prediction p.
 
-A loop over rows gets the loss as a number, and only ``slopes`` and ``steps.pxd`` branch on it.
+For hinge and logistic loss, the target y is -1 or 1. A loss is passed as a value of an enum, on which only ``slopes``
+and ``steps.pxd`` branch.
 """
 
 from cython cimport floating
@@ -21,11 +22,11 @@ cdef enum LossName:
 
 cdef struct Loss:
     LossName name
-    double epsilon              # for the last two
+    double epsilon              # of the Huber and the epsilon-insensitive loss
 
 
 cdef inline Loss loss_named(object name, double epsilon) except *:
-    """Return the loss of a name, which is scikit-learn's."""
+    """Return the loss with the given name, as ``SGDClassifier`` and ``SGDRegressor`` of scikit-learn call it."""
     cdef Loss loss
     loss.name = {
         "hinge": HINGE,
@@ -38,11 +39,13 @@ cdef inline Loss loss_named(object name, double epsilon) except *:
     return loss
 
 
-# If p is NaN, the slope is NaN too: no comparison may hide it.
+# If p is NaN, each slope must be NaN too, although comparisons with NaN are false.
 
 cdef inline double hinge(double p, double y, bint alone) noexcept nogil:
-    """Return the slope of max(0, 1 - y p). For one model alone the loop would have a branch on the margin,
-    which the CPU often mispredicts, so this is avoided. A loop over lanes has no such branch.
+    """Return the slope of max(0, 1 - y p).
+
+    For a single model (``alone``), the comparison with the margin is computed without a branch, which the CPU would
+    often mispredict. A loop over lanes is compiled to vector instructions, which have no such branch.
     """
     if p != p:
         return p
@@ -57,7 +60,7 @@ cdef inline double logistic(double p, double y) noexcept nogil:
 
 
 cdef inline double huber(double miss, double epsilon) noexcept nogil:
-    """Return the slope of miss^2 / 2 within epsilon, and of epsilon (|miss| - epsilon / 2) beyond."""
+    """Return the slope of miss^2 / 2 for |miss| <= epsilon, and of epsilon (|miss| - epsilon / 2) for larger ones."""
     if miss > epsilon:
         return epsilon
     return -epsilon if miss < -epsilon else miss
@@ -72,10 +75,10 @@ cdef inline double epsilon_insensitive(double miss, double epsilon) noexcept nog
     return -1 if miss < -epsilon else 0
 
 
-# The target that a prediction is compared with.
+# The target of a row, with which predictions are compared.
 
 cdef inline double sign(const void *y, Py_ssize_t row, int32_t c) noexcept nogil:
-    """Return 1 for class c and -1 for the rest."""
+    """Return 1 if the row belongs to class c, else -1."""
     return 2 * ((<const int32_t *> y)[row] == c) - 1
 
 
@@ -88,13 +91,13 @@ cdef inline inlined slopes(
     const void *y,
     Py_ssize_t row,
     Py_ssize_t n_lanes,
-    bint alone,                 # whether this is one model, not lanes
-    const int32_t *classes,     # IN, (n_lanes,): the class that each lane separates from the rest
-    const double *p,            # IN, (n_lanes,): predictions
+    bint alone,                 # whether this is a single model, not lanes
+    const int32_t *classes,     # IN, (n_lanes,), the code of the class that each lane separates from all others
+    const double *p,            # IN, (n_lanes,), predictions
     double *out,                # OUT, (n_lanes,)
     const floating *of_type,
 ) noexcept nogil:
-    """Write the slope of a row's loss in the prediction of each lane."""
+    """Write the slope of the loss of a row for each lane's prediction."""
     cdef Py_ssize_t lane
     cdef double target
     if loss.name == HINGE:
@@ -120,7 +123,7 @@ cdef inline inlined slopes(
 cdef inline double slope(
     const Loss *loss, const void *y, Py_ssize_t row, int32_t c, double p, const floating *of_type
 ) noexcept nogil:
-    """Return the slope for one model, with class c against the rest."""
+    """Return the slope of the loss of a row for a single prediction, which separates class c from all others."""
     cdef double g
     slopes(loss, y, row, 1, True, &c, &p, &g, of_type)
     return g

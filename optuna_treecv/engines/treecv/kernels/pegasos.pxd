@@ -1,28 +1,26 @@
-"""PEGASOS (Shalev-Shwartz, Singer, Srebro & Cotter 2011), one subgradient step per row, without
-shrinking the weights.
+"""PEGASOS (Shalev-Shwartz, Singer, Srebro & Cotter 2011) with one row per subgradient step.
 
-Figure 1 of the paper, step t, with w_1 = 0:  eta_t = 1 / (lambda t),
+Step t of figure 1 of the paper, with w_1 = 0 and eta_t = 1 / (lambda t):
     w_{t+1} = (1 - eta_t lambda) w_t + [y w_t.x < 1] eta_t y x,
-    then, optionally, w_{t+1} *= min(1, (1 / sqrt(lambda)) / |w_{t+1}|).
-With u_t = lambda t w_{t+1} the shrinking factor cancels:
-    u_t = u_{t-1} + [y u_{t-1}.x < lambda (t - 1)] y x,         the first row always.
-So a row costs one dot product and one comparison, and only if the margin is violated one vector
-addition. A row of weight omega (``row_weight.pxd``) adds omega y x.
+    and then, optionally, w_{t+1} *= min(1, (1 / sqrt(lambda)) / |w_{t+1}|).
+For u_t = lambda t w_{t+1} the factor (1 - eta_t lambda) cancels, so that the weights are never shrunk:
+    u_t = u_{t-1} + [y u_{t-1}.x < lambda (t - 1)] y x,         with the bracket always 1 for the first row.
+A step therefore costs one dot product and one comparison, and one vector addition if the margin is violated. A row of
+weight omega (``row_weight.pxd``) adds omega y x instead of y x.
 
 Projection: u is stored as scale * z, and |u + omega y x|^2 = |u|^2 + 2 omega y u.x + omega^2 |x|^2. The ball
-|w| <= 1 / sqrt(lambda) is |u_t|^2 <= lambda t^2. Only a step that adds a row can leave the ball. A scale that
-gets small is multiplied into z.
+|w| <= 1 / sqrt(lambda) is |u_t|^2 <= lambda t^2, which only a step that adds a row can leave. When the scale has become
+small, it is multiplied into z.
 
-Averaging: the mean of w_1..w_T is (1 / (lambda T)) sum_{i<T} u_i / i. A row added at step j with
-coefficient c_j is part of all u_i with i >= j. So with H_i = sum_{l<=i} scale_l / l and v = sum_j c_j
-x_j H_{j-1} the sum is H_{T-1} z_T - v, and no row needs a pass over w. (Without projection every
-scale is 1 and H_i is a harmonic number.) When a scale is multiplied into z, the sum so far moves into
-v and H starts again at 0.
+Averaging: the mean of w_1..w_T is (1 / (lambda T)) sum_{i<T} u_i / i. A row that step j adds to z with coefficient c_j
+is contained in all u_i with i >= j. Let H_i = sum_{l<=i} scale_l / l and v = sum_j c_j x_j H_{j-1}. The sum is then
+H_{T-1} z_T - v, and no step needs a pass over all weights. (Without projection, each scale is 1 and H_i is a harmonic
+number.) When the scale is multiplied into z, the sum so far is moved into v, and H restarts at 0.
 
-Several classes have one independent model per class, class against the rest. Thresholds, scales,
-|u|^2, H and v are float64 for either type of rows, and rounded once.
+With more than two classes, one independent model per class separates it from all others. Thresholds, scales, |u|^2, H
+and v are float64 even if rows are float32; results are rounded at the end.
 
-This file has the steps that one model (``pegasos.pyx``) and lanes (``pegasos_lanes.pyx``) share.
+This file contains the steps that a single model (``pegasos.pyx``) and lanes (``pegasos_lanes.pyx``) share.
 """
 
 from cython cimport floating
@@ -39,7 +37,7 @@ cdef struct Settings:
     LinearSettings linear
     bint average
     bint project
-    double alpha[MOST_LANES]    # lambda of each lane; that of one model is the first
+    double alpha[MOST_LANES]    # lambda of each lane; a single model uses alpha[0]
 
 
 cdef inline floating coefficient(
@@ -48,14 +46,16 @@ cdef inline floating coefficient(
     double alpha,
     double steps,               # t - 1
     floating sign,              # y
-    floating weight,            # of the row
-    floating *margin,           # INOUT: z.x, then y u.x
+    floating weight,            # omega
+    floating *margin,           # IN: z.x; OUT: y u.x
     double *scale,              # INOUT
-    double *harmonic,           # INOUT: H_{t-2}, then H_{t-1}
-    double *added_wide,         # OUT: the row's coefficient in v, if it is added to z
+    double *harmonic,           # IN: H_{t-2}; OUT: H_{t-1}
+    double *added_wide,         # OUT: the coefficient with which the row is added to v, if it is added to z
 ) noexcept nogil:
-    """Return the coefficient with which row t is added to z; 0 if its margin is not violated. A step of
-    omega y x in u = scale z is (omega y / scale) x in z. Without projection the scale is 1, or NaN for good.
+    """Return the coefficient with which the row of step t is added to z, or 0 if its margin is not violated.
+
+    Adding omega y x to u = scale z means adding (omega y / scale) x to z. Without projection, the scale stays 1, or
+    stays NaN after an overflow.
     """
     cdef floating step = weight * sign
     if average and steps > 0:
@@ -63,7 +63,7 @@ cdef inline floating coefficient(
     margin[0] *= sign
     if project:
         margin[0] = <floating> (scale[0] * margin[0])
-    if not margin[0] == margin[0]:                      # no comparison may hide NaN
+    if not margin[0] == margin[0]:                      # mark NaN, because the comparison below is false
         scale[0] = harmonic[0] = NAN
     if not (margin[0] < <floating> (alpha * steps) or steps == 0):
         return 0
@@ -76,20 +76,22 @@ cdef inline bint leaves_ball(
     double alpha,
     double steps,               # t - 1
     double margin,              # y u_{t-1}.x
-    double weight,              # of the row
-    double norm2_of_row,
+    double weight,              # omega
+    double norm2_of_row,        # |x|^2
     double *scale,              # INOUT
-    double *norm2,              # INOUT: |u_{t-1}|^2, then |u_t|^2
+    double *norm2,              # IN: |u_{t-1}|^2; OUT: |u_t|^2
     double *harmonic,           # INOUT
 ) noexcept nogil:
-    """Project u onto |u_t|^2 <= lambda t^2 after row t was added, by changing the scale. Return whether
-    the scale is now so small that H z - v loses digits: H z and v are larger than it by a factor of 1 / scale.
+    """Project u onto the ball |u_t|^2 <= lambda t^2 by changing the scale, after step t has added its row.
+
+    Return whether the scale is now so small that it must be multiplied into z. The terms of H z - v are larger than
+    their difference by a factor of 1 / scale, so the difference would lose digits.
     """
     cdef double limit = alpha * (steps + 1) * (steps + 1)
     norm2[0] += weight * (2 * margin + weight * norm2_of_row)
     if norm2[0] <= limit:
         return False
-    if not isfinite(norm2[0]):                          # a projection onto the ball would hide it
+    if not isfinite(norm2[0]):                          # a projection would turn an infinite norm into a finite one
         scale[0] = harmonic[0] = NAN
         return False
     scale[0] *= sqrt(limit / norm2[0])
@@ -100,13 +102,13 @@ cdef inline bint leaves_ball(
 cdef inline inlined absorb(
     bint average,
     Py_ssize_t width,
-    Py_ssize_t step,            # from one number of a vector to the next
+    Py_ssize_t step,            # the stride of z and v, in elements
     double *scale,              # INOUT
     double *harmonic,           # INOUT
     floating *z,                # INOUT, (width,)
     double *v,                  # INOUT, (width,)
 ) noexcept nogil:
-    """Multiply the scale into z, so that it is 1 again, or NaN if a number of v is not finite."""
+    """Multiply the scale into z, and reset it to 1, or to NaN if an element of v is not finite."""
     cdef double check = 0
     cdef Py_ssize_t j
     if average:
@@ -115,5 +117,5 @@ cdef inline inlined absorb(
             check += 0 * v[j * step]
         harmonic[0] = 0
     for j in range(width):
-        z[j * step] = z[j * step] * <floating> scale[0] + 0     # never -0, which adding 0 times a row would change
+        z[j * step] = z[j * step] * <floating> scale[0] + 0     # + 0 turns -0 into 0: adding 0 * x would change -0
     scale[0] = 1 + check

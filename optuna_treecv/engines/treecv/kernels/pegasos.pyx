@@ -1,5 +1,7 @@
-"""PEGASOS for one model: a vector of the CPU holds several columns of a row. In ``pegasos_lanes.pyx`` it holds one
-column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``pegasos.pxd``.
+"""PEGASOS for a single model; the mathematics is in ``pegasos.pxd``.
+
+The vector registers of the CPU hold several columns of one row. In ``pegasos_lanes.pyx``, they hold one column for
+several models; with one model only, this would take 3 to 12 times as long.
 """
 
 from libc.stdint cimport int64_t
@@ -18,8 +20,8 @@ from optuna_treecv.engines.treecv.kernels.row_weight cimport given_weight
 include "train_by_type.pxi"
 
 
-# A state begins with the rows seen and the numbers of each output, padded to a cache line. Then come v of all
-# outputs (float64) when averaging, and z of all outputs in the type of the rows.
+# A state starts with this head, padded to whole cache lines. It is followed by v of all outputs (float64), if iterates
+# are averaged, and by z of all outputs, in the type of the rows.
 cdef struct Numbers:
     double scale
     double norm2                # |u|^2
@@ -34,7 +36,7 @@ cdef struct Head:
 cdef inline Weights weights_after(
     const Learner *learner, const unsigned char *state, double steps, Py_ssize_t c
 ) noexcept nogil:
-    """Return w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T, after T steps."""
+    """Return the weights of output c after T steps: w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Head *head = <const Head *> state
     cdef double per_step = 1 / (settings.alpha[0] * steps) if steps > 0 else 0
@@ -49,13 +51,13 @@ cdef inlined train_row(
     double steps,               # t - 1
     Head *head,                 # INOUT
     floating *z,                # INOUT, (n_outputs, width)
-    double *v,                  # INOUT, likewise
+    double *v,                  # INOUT, (n_outputs, width)
     unsigned char *state,
     Log *log,
     bint weighted,
     floating *tested,           # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Make step t of every output; with ``tested`` write the outputs before it."""
+    """Make step t for each output; unless ``tested`` is NULL, write the outputs before this step to it."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Numbers *numbers = head.outputs
     cdef Py_ssize_t width = learner.width
@@ -110,10 +112,10 @@ cdef inlined train_on(
     const Rows *rows,
     Span span,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state
+    floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
 ) noexcept nogil:
     cdef Head *head = <Head *> state
     cdef double *v = sums_of(learner, state)
@@ -128,7 +130,7 @@ cdef inlined train_on(
 
 
 cdef inline Span first_of(Span *span) noexcept nogil:
-    """Remove the first row from a span, and return it as a span of one row."""
+    """Remove the first row from ``span``, and return this row as a span."""
     cdef Span first = Span(span.start, span.start + 1, span.order)
     span.start += 1
     return first
@@ -140,14 +142,16 @@ cdef inlined train_both_on(
     Span other_span,
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT
-    floating *z_first,          # INOUT, where they lie in the states
-    floating *z_second,         # INOUT
+    floating *z_first,          # INOUT, z of all outputs in ``first``
+    floating *z_second,         # INOUT, z of all outputs in ``second``
     bint weighted,
 ) noexcept nogil:
-    """Do what ``train_row`` does for two states, on dense rows without averaging or projection. A row's dot
-    product must wait until the row before was added; here two such chains wait at the same time, and a row is
-    multiplied while the row before is added. There is no branch: if the margin is not violated, 0 times the row is
-    added. (No z is -0, which this would change.)
+    """Train two states on dense rows without averaging or projection, with the same bits as ``train_row``.
+
+    The dot product with a row cannot start before the previous row has been added to z. Training two states
+    alternately hides the latency of these dependent operations. In addition, the addition of a row and the dot product
+    with the next row share one pass over z. There is no branch: if the margin is not violated, 0 times the row is
+    added. This would turn -0 into 0, but no element of z is -0.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Dense *rows = &learner.dense
@@ -167,7 +171,7 @@ cdef inlined train_both_on(
     heads[0] = <Head *> first
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
-    if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row is always added
+    if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row of a model is always added
         learner.train(learner, first_of(&span), first, NULL, NULL)
         learner.train(learner, first_of(&other_span), second, NULL, NULL)
     n_rows = span.stop - span.start
@@ -186,7 +190,7 @@ cdef inlined train_both_on(
             z_first + at, X + row * width, z_second + at, X + other * width, width, &margins[c], &other_margins[c]
         )
     for i in range(n_rows):
-        next_row, next_other = row, other               # after the last row, their products are not used
+        next_row, next_other = row, other               # after the last row, the next dot products are not used
         if i + 1 < n_rows:
             next_row, next_other = row_at(span, span.start + i + 1), row_at(other_span, other_span.start + i + 1)
         if i + ahead < n_rows and ahead != 0:
@@ -219,7 +223,7 @@ cdef inlined train_both_on(
                 &margins[c],
                 &other_margins[c],
             )
-            if margin != margin:                        # no comparison may hide NaN
+            if margin != margin:                        # mark NaN, because comparisons with it are false
                 heads[0].outputs[c].scale = heads[0].outputs[c].harmonic = NAN
             if other_margin != other_margin:
                 heads[1].outputs[c].scale = heads[1].outputs[c].harmonic = NAN
@@ -232,13 +236,15 @@ include "train_both_by_type.pxi"
 cdef inlined test_two_on(
     const Learner *learner,
     const unsigned char *state,
-    const floating *z,          # IN, where it lies in the state
+    const floating *z,          # IN, z of all outputs in ``state``
     Py_ssize_t start,
     floating *out,              # OUT, (2, n_outputs)
     bint weighted,
 ) noexcept nogil:
-    """Write the outputs of two trained states without making them, each for the row that the other one is trained on:
-    ``train_row`` and ``weights_after``, on dense rows without averaging or projection.
+    """Write the outputs for two dense rows, each of the model that is trained on the other row.
+
+    This gives the same bits as ``train_row`` and ``weights_after`` without averaging or projection, but it does not
+    build the two states.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Head *head = <const Head *> state
@@ -253,7 +259,7 @@ cdef inlined test_two_on(
     cdef Py_ssize_t c, i
     for c in range(learner.n_outputs):
         two_dots(z, x, z, x + width, width, &margins[0], &margins[1])
-        for i in range(2):                              # the row that is added; the other one is tested
+        for i in range(2):                              # row i is added, and the other row is tested
             sign = 1 if y[i] == settings.linear.classes[0] + c else -1
             margins[i] *= sign
             added = if_below(
@@ -284,7 +290,7 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 
 
 cdef class Pegasos(LinearKernel):
-    """PEGASOS over prepared rows: one model, or one for each lambda in ``alphas``."""
+    """PEGASOS on prepared rows: a single model, or in lanes one model per value of lambda in ``alphas``."""
 
     cdef Settings own
 

@@ -1,5 +1,7 @@
-"""PEGASOS for many lambdas at once: a vector of the CPU holds one column for several models. Each lane gives the same
-bits as ``pegasos.pyx``, which is faster for one model. The mathematics is in ``pegasos.pxd``.
+"""PEGASOS for many values of lambda in lanes; the mathematics is in ``pegasos.pxd``.
+
+The vector registers of the CPU hold one column for several models. Each lane gives the same bits as ``pegasos.pyx``,
+which is faster for a single model.
 """
 
 from libc.math cimport NAN
@@ -13,21 +15,22 @@ from optuna_treecv.engines.treecv.kernels.pegasos cimport leaves_ball
 include "train_lanes_by_type.pxi"
 
 
-# A state holds the rows seen; scale, |u|^2 and H of each lane; v when averaging; and z.
+# A state holds, in this order, the number of rows so far; scale, |u|^2 and H of all lanes; v, if iterates are averaged;
+# and z.
 
 cdef inlined train_row(
     const Learner *learner,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # the row after it
-    bint has_dots,
-    floating *dots,             # INOUT, (n_lanes,): z.x, if has_dots; then that of the next row, if rows are dense
+    Py_ssize_t next_row,        # the row of the next step
+    bint has_dots,              # whether ``dots`` holds the dot products z.x with this row
+    floating *dots,             # INOUT, (n_lanes,); OUT: z.x for the next row, if rows are dense
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
+    floating *z,                # INOUT, (width, n_lanes), z in ``state``
     Log *log,
-    Py_ssize_t n_tested,
-    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
+    Py_ssize_t n_tested,        # rows per model in the array of outputs
+    floating *tested,           # OUT, the place of the row in the array (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
-    """Make step t of every lane."""
+    """Make step t in each lane; unless ``tested`` is NULL, write the outputs before this step to it."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const int32_t *classes = &settings.linear.classes[0]
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes
@@ -55,7 +58,7 @@ cdef inlined train_row(
     if tested != NULL:
         test_lanes(learner, row, next_row, state, dots, n_tested, tested)
     n_seen[0] += 1
-    if not average and not settings.project:        # each scale is 1, or NaN for good: no branch, no division
+    if not average and not settings.project:        # scales stay 1 or NaN: no branches, no divisions
         for lane in range(n_lanes):
             sign = 1 if y == classes[lane] else -1
             margins[lane] = dots[lane] * sign
@@ -63,7 +66,7 @@ cdef inlined train_row(
             scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
             added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
             made |= added[lane] != 0
-        if weight != 1:                             # in the loop above, it would take 2 % of the instructions of a row
+        if weight != 1:                             # in the loop above, this would add 2 % to the instructions per row
             for lane in range(n_lanes):
                 added[lane] *= weight
     else:
@@ -114,7 +117,7 @@ cdef inlined train_row(
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
-    """Write w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
+    """Write the weights of all lanes after T steps: w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef const double *scale = numbers_of(learner, state)

@@ -1,16 +1,20 @@
-"""Scaled rows: any kernel on rows that are centred and scaled by the running moments of their columns.
+"""A wrapper that trains any other kernel, the inner kernel, on scaled rows.
 
-Where rows are dense, a value x is seen as (x - mean) / sqrt(M2 / count) (``moments.pxd``). Sparse rows have two sorts
-of columns. Those that are centred or filled in lie beside the sparse rows as dense ones, since centring leaves no
-zeros. The others may be divided by their scales: a value x is seen as
+Rows are centred and scaled by the running moments of their columns, as in scikit-learn's ``StandardScaler``.
+
+The inner kernel gets a value x of a dense row as (x - mean) / sqrt(M2 / count), as described in ``moments.pxd``. Sparse
+rows have two kinds of columns. Columns that are centred or whose missing values are imputed have few zeros, so they are
+stored as dense columns in a separate array. The other columns may be divided by their scales: the inner kernel gets a
+value x as
     x / sqrt(M2 / count).
-Their moments are summed over the nonzeros of a phase, in two readings: the mean of each column, and then the squared
-deviations from it, to which each zero adds mean^2. They are merged like those of dense columns. Such a phase takes
-time for all columns, as copying a state does; states are copied and not undone.
+Their moments are computed from the nonzeros of the rows of a phase, in two passes: first the mean of each column, then
+the sum of squared deviations from it, to which each zero contributes mean^2. They are merged like the moments of dense
+columns. This takes time proportional to the number of columns, as copying a state does. States are therefore copied,
+not undone.
 
-Rows are scaled a few at a time into memory that stays in the cache, and the kernel behind reads them there as its own
-rows; of sparse ones it reads all dense columns first, and then the nonzeros of the others. So it does not depend on
-scaling, and a row is scaled once for all lanes.
+A few rows at a time are scaled into a buffer that stays in the cache. The inner kernel reads this buffer as if it were
+its rows, and needs no code for scaling. For sparse rows, the buffer holds the dense columns of a row first, and then
+the nonzeros of the other columns. Each row is scaled only once for all lanes.
 """
 
 import numpy as np
@@ -47,24 +51,26 @@ from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef enum:
-    ROOM = 4096                 # numbers of scaled rows, which stay in the first-level cache
-    DENSE_ROWS = 8              # scaled at a time: scaling waits for memory, training does not, and the CPU does both
-    SPARSE_ROWS = 32            # likewise
+    ROOM = 4096                 # the number of values in the buffer for scaled rows, which fit in the first-level cache
+    # The number of dense rows that are scaled at a time. It is small, because scaling waits for memory and training
+    # does not: the CPU overlaps the training on some rows with the scaling of the next.
+    DENSE_ROWS = 8
+    SPARSE_ROWS = 32            # the largest number of sparse rows that are scaled at a time
 
-#: The most numbers of a row, with those that are padding: two rows fit into the room for scaled rows.
+#: The largest number of values in a row, including padding: two rows fit in the buffer for scaled rows.
 MOST_NUMBERS: int = ROOM // 2
 
 
 cdef struct Settings:
-    const Learner *behind       # the kernel that reads the scaled rows
-    Py_ssize_t y_bytes          # of an entry of y
-    Columns dense               # the columns of dense rows, or those beside the sparse rows, if there are any
-    Py_ssize_t n_dense          # without those that are padding
-    const int32_t *numbers      # (n_dense,), which columns of the rows they are
-    const double *scaled        # (width,), 1 if a column of the sparse rows is divided by its scale, else 0; or NULL
+    const Learner *behind       # the inner kernel
+    Py_ssize_t y_bytes          # the itemsize of y
+    Columns dense               # all columns of dense rows, or the separate dense columns of sparse rows, if any
+    Py_ssize_t n_dense          # the number of dense columns without padding
+    const int32_t *numbers      # (n_dense,), the column indices of the dense columns
+    const double *scaled        # (width,), 1 if a sparse column is divided by its scale, else 0; NULL: none is
 
 
-# Rows as the kernel behind reads them: scaled, with their targets and weights beside them.
+# The buffer from which the inner kernel reads scaled rows, with the targets and weights of these rows.
 cdef struct Room:
     double values[ROOM]
     int32_t columns[ROOM]       # of sparse rows only
@@ -78,12 +84,15 @@ cdef inline const Settings *settings_of(const Learner *learner) noexcept nogil:
 
 
 cdef inline unsigned char *dense_part(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the moments of the dense columns are, which come first behind the state of the kernel."""
+    """Return a pointer to the moments of the dense columns, which are stored after the state of the inner kernel."""
     return <unsigned char *> state + settings_of(learner).behind.state_bytes
 
 
 cdef inline Moments sparse_part(const Learner *learner, const unsigned char *state) noexcept nogil:
-    """Return where the moments of the columns of sparse rows are, if any is scaled or there are no others."""
+    """Return pointers to the moments of the sparse columns, which are stored after those of the dense columns.
+
+    They exist only if ``scaled`` of the settings is not NULL.
+    """
     cdef unsigned char *at = dense_part(learner, state) + moments_bytes(&settings_of(learner).dense)
     cdef Moments moments
     moments.count = <int64_t *> at
@@ -101,12 +110,12 @@ cdef inlined sum_deviations(
     const Sparse *rows,
     Py_ssize_t width,
     Span span,
-    double *mean,               # INOUT, (width,), of zeros at first
-    double *M2,                 # INOUT, (width,), of zeros at first
-    double *counts,             # INOUT, (width,), of zeros at first; of nonzeros
+    double *mean,               # INOUT, (width,), initially zeros
+    double *M2,                 # INOUT, (width,), initially zeros
+    double *counts,             # INOUT, (width,), initially zeros; the number of nonzeros
     const floating *of_type,
 ) noexcept nogil:
-    """Compute the moments of the columns of some rows."""
+    """Compute the mean and the sum of squared deviations of each column over the sparse rows of ``span``."""
     cdef const floating *x = <const floating *> rows.values
     cdef double m = <double> (span.stop - span.start)
     cdef double delta
@@ -133,7 +142,7 @@ cdef inlined survey_sparse(
     const Moments *moments,     # INOUT
     floating *factor,           # OUT, (width,)
 ) noexcept nogil:
-    """Merge the moments of new sparse rows, and compute the factors of values."""
+    """Merge the moments of new sparse rows, and compute from the result by what values are multiplied."""
     cdef const double *scaled = settings_of(learner).scaled
     cdef Py_ssize_t width = learner.width
     cdef double *room = <double *> calloc(3 * width, sizeof(double))
@@ -141,7 +150,7 @@ cdef inlined survey_sparse(
     cdef double m = <double> (span.stop - span.start)
     cdef double factor_of
     cdef Py_ssize_t j
-    if room == NULL:                                    # no number is better than a wrong one
+    if room == NULL:                                    # out of memory: NaN is better than a wrong scale
         for j in range(width):
             factor[j] = NAN
         return
@@ -169,7 +178,7 @@ cdef dispatched survey(const Learner *learner, Span span, unsigned char *state) 
 
 
 cdef inline Learner reader_of(const Learner *learner, Room *room) noexcept nogil:
-    """Return the kernel behind, reading its rows in ``room``."""
+    """Return a copy of the inner kernel that reads its rows from the buffer ``room``."""
     cdef Learner behind = settings_of(learner).behind[0]
     if behind.sparse.begins != NULL:
         behind.sparse.values, behind.sparse.columns, behind.sparse.begins = room.values, room.columns, room.begins
@@ -183,7 +192,7 @@ cdef inline Learner reader_of(const Learner *learner, Room *room) noexcept nogil
 cdef inline void copy_entry(
     const void *entries, Py_ssize_t itemsize, Py_ssize_t row, double *memory, Py_ssize_t at
 ) noexcept nogil:
-    """Copy the entry of a row, of 4 or 8 bytes, if there are entries."""
+    """Copy ``entries[row]``, of 4 or 8 bytes, to ``memory[at]``, unless ``entries`` is NULL."""
     if entries == NULL:
         return
     if itemsize == 4:
@@ -193,12 +202,12 @@ cdef inline void copy_entry(
 
 
 cdef inlined fetch_ahead(const Learner *learner, Span span, const floating *of_type) noexcept nogil:
-    """Prefetch a row ahead of the first one; sparse ones in random order only."""
+    """Prefetch a row that comes some rows after the first row of ``span``; sparse rows only if in random order."""
     cdef const Columns *dense = &settings_of(learner).dense
     cdef const floating *X = <const floating *> dense.values
     cdef Py_ssize_t row, far
     if span.order == NULL and learner.sparse.begins == NULL and learner.dense.ahead != 0:
-        row = span.start + learner.dense.far            # what lies behind the last row is not read
+        row = span.start + learner.dense.far            # may be after the last row, where a prefetch is harmless
         prefetch_row(X + row * dense.width, dense.width, True)
     far = learner.dense.far if learner.sparse.begins == NULL else learner.sparse.far
     if span.order == NULL or span.start + far >= span.stop:
@@ -217,7 +226,7 @@ cdef inlined see_sparse(
     floating *values,           # OUT
     int32_t *columns,           # OUT
 ) noexcept nogil:
-    """Write the nonzeros of a row as the state sees them."""
+    """Write the nonzeros of a row, multiplied by the factors of their columns."""
     cdef const floating *x = <const floating *> rows.values
     cdef int64_t begin = rows.begins[row]
     cdef int64_t j
@@ -233,8 +242,9 @@ cdef inline Py_ssize_t fill_rows(
     Room *room,                 # OUT
     Py_ssize_t place,
     Py_ssize_t last,
-    floating *values,           # OUT, those of the room
+    floating *values,           # OUT, the values of the buffer
 ) noexcept nogil:
+    """Do what ``fill`` does for one type of rows."""
     cdef const Settings *settings = settings_of(learner)
     cdef const Columns *dense = &settings.dense
     cdef const Sparse *rows = &learner.sparse
@@ -259,7 +269,7 @@ cdef inline Py_ssize_t fill_rows(
         if is_sparse:
             for j in range(settings.n_dense):
                 room.columns[at + j] = settings.numbers[j]
-            at += settings.n_dense                      # the padding behind these columns is overwritten
+            at += settings.n_dense                      # the padding after these columns is overwritten
             see_sparse(rows, row, factor, values + at, room.columns + at)
             at += n
             room.begins[place + 1] = at
@@ -277,10 +287,12 @@ cdef inline Py_ssize_t fill(
     Span span,
     const unsigned char *state,
     Room *room,                 # OUT
-    Py_ssize_t place,           # of the first row in the room
-    Py_ssize_t last,            # the place behind the last row
+    Py_ssize_t place,           # the position of the first row in the buffer
+    Py_ssize_t last,            # the position after the last row in the buffer
 ) noexcept nogil:
-    """Write scaled rows of a span to the room until it is full; return the position of the next row.
+    """Write scaled rows of ``span`` to the buffer until it is full.
+
+    Return the position in ``span`` of the next row.
     """
     if learner.itemsize == 8:
         return fill_rows(learner, span, state, room, place, last, room.values)
@@ -288,7 +300,7 @@ cdef inline Py_ssize_t fill(
 
 
 cdef inline Py_ssize_t most_rows(const Learner *learner) noexcept nogil:
-    """Return how many rows the room holds, at most."""
+    """Return the largest number of rows in the buffer."""
     if learner.sparse.begins != NULL:
         return SPARSE_ROWS
     return min(<Py_ssize_t> DENSE_ROWS, ROOM // learner.width)
@@ -343,13 +355,14 @@ cdef void read(const Learner *learner, const unsigned char *state, void *model) 
 
 
 cdef class Scaled(Kernel):
-    """A kernel around another one, whose rows it sees scaled; ``centred`` and ``scaled`` say which columns.
+    """A kernel that trains another kernel, the inner kernel ``behind``, on centred and scaled rows.
 
-    ``blocks`` are of the rows of the kernel behind if they are dense. Beside sparse rows, they are of the columns of
-    ``beside``, which the rows themselves do not hold; only these may be centred.
+    ``centred`` and ``scaled`` select the columns that are centred and scaled. ``blocks`` holds the moments of the rows
+    of the inner kernel if these are dense. If they are sparse, ``beside`` contains the indices of the columns that are
+    stored separately, as the dense array over which ``blocks`` is defined. Only these columns may be centred.
 
-    The state of the kernel behind comes first in a state, and its model is the model. It must have its weights
-    (``weigh``), and is used through this one only.
+    A state starts with the state of the inner kernel, and the models are its models. Row weights must be set on the
+    inner kernel before (``weigh``). From then on, it must be used only through this kernel.
     """
 
     cdef Kernel behind
@@ -364,15 +377,15 @@ cdef class Scaled(Kernel):
         Kernel behind not None,
         const unsigned char [::1] centred,           # IN, (n_features,), 0 or 1
         const unsigned char [::1] scaled,            # IN, (n_features,), 0 or 1
-        Blocks blocks=None,                          # IN, of dense columns
-        beside=(),                                   # IN, (n_dense,), the columns that lie beside sparse rows
+        Blocks blocks=None,                          # IN, the moments of the dense columns
+        beside=(),                                   # IN, (n_dense,), indices of the dense columns of sparse rows
     ):
         cdef bint is_sparse = behind.learner.sparse.begins != NULL
         cdef Py_ssize_t n_features = centred.shape[0]
         if behind.state_bytes == 0:
-            raise ValueError("the kernel behind was not initialised.")
+            raise ValueError("the inner kernel was not initialised.")
         if not is_sparse and len(beside):
-            raise ValueError("rows must be sparse where columns lie beside them.")
+            raise ValueError("rows must be sparse if some columns are stored beside them.")
         if scaled.shape[0] != n_features:
             raise ValueError("centred and scaled must have an entry for each column.")
         self.n_features = n_features
@@ -384,36 +397,36 @@ cdef class Scaled(Kernel):
             raise ValueError(f"rows must have at most {MOST_NUMBERS} columns, got {behind.learner.width}.")
         if self.own.n_dense > 0:
             if blocks is None or blocks.X.shape[0] != behind.n_rows or blocks.X.dtype.itemsize != behind.itemsize:
-                raise ValueError("blocks must be of as many rows, of the same type, as the kernel behind has.")
+                raise ValueError("blocks must have as many rows as the inner kernel, and the same dtype.")
             self.flags = flags_of(np.take(centred, self.numbers), np.take(scaled, self.numbers), blocks.X.shape[1])
             self.own.dense = blocks.columns(self.flags)
             self.own.numbers = &self.numbers[0]
             if not is_sparse and self.own.dense.values != behind.learner.dense.values:
-                raise ValueError("blocks must be of the rows of the kernel behind.")
+                raise ValueError("blocks must be of the rows of the inner kernel.")
         self.stand_around(behind)
         self.keep_alive = [behind, blocks]
 
     cdef int bind_sparse(
         self, Kernel behind, const unsigned char [::1] centred, const unsigned char [::1] scaled
     ) except -1:
-        """Check sparse rows, and find the columns that are scaled."""
+        """Check the sparse rows, and set which of their columns are scaled."""
         cdef Py_ssize_t i
         self.flags_of_sparse = flags_of(centred, scaled, behind.learner.width)
         for i in range(self.own.n_dense):
             if not 0 <= self.numbers[i] < self.n_features:
-                raise ValueError("beside must hold numbers of columns.")
+                raise ValueError("beside must hold column indices.")
             self.flags_of_sparse[:, self.numbers[i]] = 0
         if np.any(self.flags_of_sparse[0]):
-            raise ValueError("columns that are centred must lie beside the sparse rows.")
+            raise ValueError("columns that are centred must be stored beside the sparse rows.")
         for i in range(behind.n_rows):
             if self.own.n_dense + n_nonzeros(&behind.learner.sparse, i) > MOST_NUMBERS:
-                raise ValueError(f"a row must have at most {MOST_NUMBERS} numbers.")
+                raise ValueError(f"a row must have at most {MOST_NUMBERS} values.")
         if self.own.n_dense == 0 or np.any(self.flags_of_sparse[1]):
             self.own.scaled = &self.flags_of_sparse[1, 0]
         return 0
 
     cdef int stand_around(self, Kernel behind) except -1:
-        """Take over the rows and the outputs of the kernel behind."""
+        """Copy what describes the rows and the outputs from the inner kernel, and set this kernel's functions."""
         cdef Py_ssize_t own_bytes = moments_bytes(&self.own.dense)
         if self.own.scaled != NULL:
             own_bytes += sparse_bytes(&behind.learner)
@@ -441,16 +454,16 @@ cdef class Scaled(Kernel):
             behind.state_bytes + own_bytes - behind.learner.head_bytes,
             behind.model_bytes,
         )
-        self.log_bytes = 0                              # states are copied
+        self.log_bytes = 0                              # states are copied, not undone
         return 0
 
     @property
     def model_type(self) -> str:
-        """The type of the numbers in a model."""
+        """The dtype of a model, as a string for NumPy."""
         return self.behind.model_type
 
     def start(self, unsigned char [::1] state):
-        """Write the state before the first row, in which rows are seen as they are."""
+        """Write the initial state, in which rows are neither centred nor scaled."""
         cdef Moments moments
         Kernel.start(self, state)
         self.behind.start(state[: self.behind.state_bytes])
@@ -463,18 +476,18 @@ cdef class Scaled(Kernel):
     def moments(
         self,
         const unsigned char [::1] state,
-        double [::1] mean,                           # OUT, (n_features,), 0 if a column needs no moments
-        double [::1] M2,                             # OUT, (n_features,), likewise
-        double [::1] known_mean,                     # OUT, (n_features,), of the values that are not missing
+        double [::1] mean,                           # OUT, (n_features,), 0 for columns without moments
+        double [::1] M2,                             # OUT, (n_features,), 0 for columns without moments
+        double [::1] known_mean,                     # OUT, (n_features,), the means of the values that are not missing
     ) -> int:
-        """Write the moments of the columns that a state holds; return the number of rows in them."""
+        """Write the moments that a state holds; return the number of rows over which they are computed."""
         cdef Moments moments
         cdef const double *known
         cdef int64_t n_rows = 0
         cdef Py_ssize_t i, j
         self.check_state(state)
         if not mean.shape[0] == M2.shape[0] == known_mean.shape[0] == self.n_features:
-            raise ValueError("mean, M2 and known_mean must have room for each feature.")
+            raise ValueError("mean, M2 and known_mean must have an entry for each feature.")
         for j in range(self.n_features):
             mean[j] = M2[j] = known_mean[j] = 0
         if self.own.scaled != NULL:

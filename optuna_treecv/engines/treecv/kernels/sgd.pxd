@@ -1,25 +1,29 @@
-"""Stochastic gradient descent with any loss, constant or decaying steps, mini-batches, an optional
-bound on the norm of the weights, and averages of all iterates or of the last ones.
+"""Stochastic gradient descent with any loss, constant or decaying step sizes, and mini-batches.
 
-Step t, for a row x or the mean over a mini-batch, with the penalty (alpha / 2) |w|^2:
-    w_{t+1} = P((1 - eta_t alpha) w_t - eta_t slope(w_t.x, y) x),        w_1 = 0,
-with eta_t = step_size / t^power and P the projection onto |w| <= radius. The weight of a row multiplies its slope
-(``row_weight.pxd``). The automatic step is in ``steps.pxd``; its rate is divided by t^power too. The averaged
-hypothesis is the mean of w_t over the steps t after the first ``average_start`` rows, that is of the iterates
-before each step (Polyak & Juditsky 1992; over the tail: Jain, Kakade, Kidambi, Netrapalli & Sidford 2018). A
-linear average gives them the weights 1, 2, 3 ... (Lacoste-Julien, Schmidt & Bach 2012).
-Least squares with a constant step, a ball and the mean of all iterates is robust stochastic
-approximation (Nemirovski, Juditsky, Lan & Shapiro 2009, section 2.2).
+Optionally, the norm of the weights is bounded, and the model is an average of all iterates or of the last ones.
 
-w is stored as scale * z: shrinking and projection change the scale, and a row changes z only in its
-nonzero columns. The mean needs no pass over w either. Let A_t be the weighted sum of the scales averaged up to
-step t. A step that adds c x to z is part of all later iterates, so their sum is A_T z_T - v with v =
-sum of c_t A_t x_t. A scale that gets extreme is multiplied into z; the sum so far then moves into v
-and A starts again at 0. |z|^2 follows from the margin and |x|^2.
+Step t for a row x, with the penalty (alpha / 2) |w|^2 and w_1 = 0:
+    w_{t+1} = P((1 - eta_t alpha) w_t - eta_t slope(w_t.x, y) x).
+Here eta_t = step_size / t^power, and P is the projection onto the ball |w| <= radius. For a mini-batch, the gradient
+slope(w_t.x, y) x is averaged over its rows. The weight of a row multiplies its slope (``row_weight.pxd``). The
+automatic step size is defined in ``steps.pxd``; its rate is divided by t^power too.
 
-Several classes have one independent model per class, class against the rest.
+The average is the mean of w_t over all steps t after the first ``average_start`` rows, with w_t the iterate before step
+t (Polyak & Juditsky 1992; for the tail average Jain, Kakade, Kidambi, Netrapalli & Sidford 2018). A linear average
+gives these iterates the weights 1, 2, 3, ... (Lacoste-Julien, Schmidt & Bach 2012). Least squares with a constant step
+size, a ball and the mean of all iterates is robust stochastic approximation (Nemirovski, Juditsky, Lan & Shapiro 2009,
+section 2.2).
 
-This file has the steps that one model (``sgd.pyx``) and lanes (``sgd_lanes.pyx``) share.
+w is stored as scale * z. Shrinking and projection change only the scale, and a row changes only the elements of z in
+its nonzero columns. The average needs no pass over all weights either. Let A_t be the weighted sum of the scales of
+the iterates averaged up to step t. Step t adds c_t x_t to z, and thereby to all later iterates. With v = sum_t c_t A_t
+x_t, the weighted sum of the iterates is therefore A_T z_T - v. When the scale has become very small or large, it is
+multiplied into z; the sum so far is then moved into v, and A restarts at 0. |z|^2 is updated from the margin and
+|x|^2.
+
+With more than two classes, one independent model per class separates it from all others.
+
+This file contains the steps that a single model (``sgd.pyx``) and lanes (``sgd_lanes.pyx``) share.
 """
 
 from cython cimport floating
@@ -42,36 +46,37 @@ cdef struct Settings:
     Loss loss
     double power                # eta_t = eta / t^power
     bint average
-    bint is_linear              # whether the iterates are weighted by their numbers in the average
+    bint is_linear              # whether the averaged iterates have the weights 1, 2, 3, ...
     int64_t average_start       # the number of rows before averaging begins
     int64_t batch_size          # 1 in lanes
-    bint any_auto               # whether a lane has the automatic step
-    double alpha[MOST_LANES]    # of each lane; that of one model is the first, as of the next two
-    double step_size[MOST_LANES]    # eta; 0: auto
-    double radius[MOST_LANES]
+    bint any_auto               # whether some lane has the automatic step size
+    # The settings of each lane; a single model uses the first element.
+    double alpha[MOST_LANES]
+    double step_size[MOST_LANES]    # eta_1; 0: automatic
+    double radius[MOST_LANES]       # infinity: no projection
 
 
-# What all lanes share in a state.
+# The part of a state that all lanes share.
 cdef struct Common:
     int64_t n_seen
-    int64_t n_averaged          # the sum of the weights of the iterates averaged
-    Norms norms                 # of the rows so far; for the automatic step only
+    int64_t n_averaged          # the sum of the weights of the averaged iterates
+    Norms norms                 # of the rows so far; used by the automatic step size only
 
 
 cdef inline double decay(double power, int64_t t) noexcept nogil:
-    """Return the factor or divisor of ``step_at`` that depends on t."""
+    """Return the divisor sqrt(t) of eta_t if ``power`` is 0.5, otherwise its factor t^-power."""
     return sqrt(<double> t) if power == 0.5 else exponential(-power * logarithm(<double> t))
 
 
 cdef inline double step_at(double step_size, double power, double decay_of_t) noexcept nogil:
-    """Return eta_t."""
+    """Return eta_t, given ``decay(power, t)``."""
     if power == 0:
         return step_size
     return step_size / decay_of_t if power == 0.5 else step_size * decay_of_t
 
 
 cdef inline int64_t weight_in_average(const Settings *settings, int64_t n_seen, int64_t batch_size) noexcept nogil:
-    """Return the weight of an iterate after ``n_seen`` rows; 0 if it is not averaged."""
+    """Return the weight of the iterate after ``n_seen`` rows in the average, or 0 if it is not averaged."""
     cdef int64_t n_rows = n_seen - settings.average_start
     if not settings.average or n_rows < 0:
         return 0
@@ -81,7 +86,7 @@ cdef inline int64_t weight_in_average(const Settings *settings, int64_t n_seen, 
 
 
 cdef inline floating coefficient(double eta, double g, double scale, const floating *of_type) noexcept nogil:
-    """Return the coefficient with which a row of slope g is added to z."""
+    """Return the coefficient with which a row is added to z, given the slope g of its loss."""
     return <floating> (-eta * g / scale)
 
 
@@ -99,7 +104,7 @@ cdef inline void project(
     norm2 *= scale[0] * scale[0]
     if norm2 > radius * radius:
         scale[0] *= radius / sqrt(norm2)
-    if not isfinite(norm2):                         # a projection onto the ball would hide it
+    if not isfinite(norm2):                         # a projection would hide that it is not finite
         scale[0] = NAN
 
 
@@ -107,18 +112,20 @@ cdef inline inlined absorb(
     bint average,
     Py_ssize_t width,
     Py_ssize_t n_lanes,
-    const int *chosen,          # IN, (n_chosen,), lanes
+    const int *chosen,          # IN, (n_chosen,), lane indices
     Py_ssize_t n_chosen,
     double *scale,              # INOUT, (n_lanes,)
-    double *norm2,              # INOUT, likewise
-    double *averaged,           # INOUT, likewise
-    double *check,              # OUT, (n_chosen,), room
+    double *norm2,              # INOUT, (n_lanes,)
+    double *averaged,           # INOUT, (n_lanes,)
+    double *check,              # OUT, (n_chosen,), a workspace
     floating *z,                # INOUT, (width, n_lanes)
-    double *v,                  # INOUT, likewise
+    double *v,                  # INOUT, (width, n_lanes)
 ) noexcept nogil:
-    """Multiply the scale into z in the chosen lanes, so that it is 1 again. If it is small, A z - v loses
-    digits: A z and v are larger than it by a factor of 1 / scale. If it is large, steps lose digits. No z
-    becomes -0, which adding 0 times a row would change.
+    """Multiply the scale into z in the chosen lanes, and reset it to 1.
+
+    With a small scale, A z - v would lose digits, because its terms are larger than their difference by a factor of
+    1 / scale. With a large scale, steps would lose digits. Elements of z never become -0, because adding 0 times a row
+    would change -0.
     """
     cdef Py_ssize_t i, j, lane
     for i in range(n_chosen):
@@ -137,5 +144,5 @@ cdef inline inlined absorb(
     for i in range(n_chosen):
         lane = chosen[i]
         norm2[lane] *= scale[lane] * scale[lane]
-        scale[lane] = 1 + check[i]                  # NaN if something is not finite
+        scale[lane] = 1 + check[i]                  # NaN if a weight is not finite
         averaged[lane] = check[i]

@@ -1,5 +1,7 @@
-"""SGD for one model: a vector of the CPU holds several columns of a row. In ``sgd_lanes.pyx`` it holds one
-column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``sgd.pxd``.
+"""SGD for a single model; the mathematics is in ``sgd.pxd``.
+
+The vector registers of the CPU hold several columns of one row. In ``sgd_lanes.pyx``, they hold one column for
+several models; with one model only, this would take 3 to 12 times as long.
 """
 
 from optuna_treecv._kernels.rows cimport Dense
@@ -18,9 +20,9 @@ from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
 include "train_by_type.pxi"
 
 
-# A state begins with what is common and with the numbers of each output, padded to a cache line. Then come,
-# each for all outputs, v (float64) when averaging, the batch's sum of gradients (float64) when there are
-# mini-batches, and z in the type of the rows.
+# A state starts with ``Common`` and these scalars of each output, padded to whole cache lines. They are followed by up
+# to three vectors per output: v (float64), if iterates are averaged; the sum of the gradients of the current mini-batch
+# (float64), if there are mini-batches; and z, in the type of the rows.
 cdef struct Numbers:
     double scale
     double norm2                # |z|^2; only with a finite radius
@@ -28,7 +30,7 @@ cdef struct Numbers:
 
 
 cdef inline Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """Return the last iterate, or the mean of the averaged iterates once there are some."""
+    """Return the weights of output c: the average, or the last iterate if no iterate has been averaged yet."""
     cdef const Numbers *numbers = (<const Numbers *> numbers_of(learner, state)) + c
     cdef int64_t n_averaged = (<const Common *> state).n_averaged
     cdef double per_step = 1 / <double> n_averaged if n_averaged > 0 else 1
@@ -59,7 +61,7 @@ cdef double decayed_step(const Settings *settings, double eta, int64_t t) noexce
 
 
 cdef inline double step_size_at(const Settings *settings, double eta, int64_t t) noexcept nogil:
-    """Return eta_t."""
+    """Return eta_t for eta_1 = ``eta``."""
     return eta if settings.power == 0 else decayed_step(settings, eta, t)
 
 
@@ -67,12 +69,12 @@ cdef inlined next_step(
     const Learner *learner,
     const Rows *rows,
     Py_ssize_t row,
-    unsigned char *state,       # INOUT: the row is seen
-    const floating *of_type,    # only selects the type
+    unsigned char *state,       # INOUT: the row is counted
+    const floating *of_type,
     bint weighted,
     Step *by,                   # OUT
 ) noexcept nogil:
-    """Write the step of the next row, before it decays."""
+    """Write the rate, weight and penalty of the step for the next row, with a rate that does not decay yet."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Common *common = <Common *> state
     cdef double weight = <double> weight_of(weighted, learner, row, state, of_type)
@@ -91,16 +93,16 @@ cdef inlined train_row(
     const Rows *rows,
     Py_ssize_t row,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the first one lies in the state
+    floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
-    bint branchless,
+    bint branchless,            # whether to add 0 times the row if its slope is 0
     bint weighted,
     floating *tested,           # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Make a row's step of every output; with ``tested`` write the outputs before it. If ``branchless``, 0 times the
-    row is added if there is nothing to add. This changes no bit, because no z or v is ever -0 (nor infinite, unless
-    the model has diverged). With a finite radius there is always a branch: 2 z.x times 0 would be NaN if z.x
-    overflows.
+    """Make the step for a row in each output; unless ``tested`` is NULL, write the outputs before this step to it.
+
+    ``branchless`` does not change the result, because elements of z and v are never -0, and are infinite only if the
+    model has diverged. With a finite radius it is ignored: if z.x overflows, 0 times 2 z.x would be NaN.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Common *common = <Common *> state
@@ -129,7 +131,7 @@ cdef inlined train_row(
             numbers.averaged += <double> averages * numbers.scale
         numbers.scale *= shrink
         if extreme(numbers.scale):
-            margin *= numbers.scale                 # z.x for the new z
+            margin *= numbers.scale                 # z.x after absorb_scale
             absorb_scale(learner, numbers, z, v, state, log)
         if (branchless and not in_ball) or g != 0:
             added = coefficient(eta, g, numbers.scale, z)
@@ -153,10 +155,10 @@ cdef inlined train_on(
     const Rows *rows,
     Span span,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the first one lies in the state
+    floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
 ) noexcept nogil:
     cdef Py_ssize_t n_tested = learner.n_outputs if tested != NULL else 0
     cdef Py_ssize_t i
@@ -171,12 +173,14 @@ cdef inlined train_both_on(
     Span other_span,
     unsigned char *first,       # INOUT
     unsigned char *second,      # INOUT
-    floating *z_first,          # INOUT, where they lie in the states
-    floating *z_second,         # INOUT
+    floating *z_first,          # INOUT, z of all outputs in ``first``
+    floating *z_second,         # INOUT, z of all outputs in ``second``
     bint weighted,
 ) noexcept nogil:
-    """Train two states on dense rows. A row's dot product must wait until the row before was added. While
-    one state waits, the CPU works on the other's row: it looks that far ahead if it predicts branches right.
+    """Train two states alternately on dense rows.
+
+    The dot product with a row cannot start before the previous row has been added to z. While one state waits for
+    this, the CPU can already work on the row of the other state, unless it mispredicts a branch in between.
     """
     cdef const Dense *rows = &learner.dense
     cdef Py_ssize_t i, row, other
@@ -197,10 +201,10 @@ cdef seldom batch_step(
     Numbers *numbers,           # INOUT, of one output
     floating *z,                # INOUT, (width,)
     double *v,                  # INOUT, (width,)
-    double *gradient,           # INOUT, (width,): the batch's sum, 0 afterwards
+    double *gradient,           # IN, (width,): the sum of the gradients of the mini-batch; OUT: zeros
     unsigned char *state,
 ) noexcept nogil:
-    """Make the step at the end of a mini-batch."""
+    """Make the step at the end of a mini-batch in one output."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef double factor, added
     cdef Py_ssize_t j
@@ -224,12 +228,13 @@ cdef inlined add_to_batch(
     const Learner *learner,
     Py_ssize_t row,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the first one lies in the state
+    floating *z,                # INOUT, z of all outputs in ``state``
     bint weighted,
     floating *tested,           # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Add a dense row to the sums of a mini-batch, and make the step at its end; with ``tested`` write the outputs
-    before it.
+    """Add the gradients of a dense row to the sums of the mini-batch, and make the step if this row completes it.
+
+    Unless ``tested`` is NULL, write the outputs before training on the row to it.
     """
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Dense *rows = &learner.dense
@@ -269,9 +274,9 @@ cdef inlined train_dense_on(
     const Learner *learner,
     Span span,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the first one lies in the state
+    floating *z,                # INOUT, z of all outputs in ``state``
     bint weighted,
-    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
 ) noexcept nogil:
     cdef Py_ssize_t n_tested = learner.n_outputs if tested != NULL else 0
     cdef Py_ssize_t i
@@ -290,14 +295,16 @@ cdef void train_both_batches(
     unsigned char *first,
     unsigned char *second,
 ) noexcept nogil:
-    """Train one state after the other: a row of a mini-batch does not wait for the row before it."""
+    """Train two states one after the other, because a row of a mini-batch need not wait for the previous row."""
     train_dense(learner, span, first, NULL, NULL)
     train_dense(learner, other_span, second, NULL, NULL)
 
 
 cdef class SGD(LinearKernel):
-    """SGD over prepared rows: one model, or one for each of (alpha, step_size, radius) in ``values``. ``loss`` is one
-    of ``losses.pxd``, and a classifier's loss if ``n_classes`` is given. ``step_size`` 0 selects the automatic step.
+    """SGD on prepared rows: a single model, or in lanes one model per (alpha, step_size, radius) in ``values``.
+
+    ``loss`` is the name of a loss in ``losses.pxd``, which must be a loss for classification if ``n_classes`` is given.
+    A ``step_size`` of 0 selects the automatic step size.
     """
 
     cdef Settings own
@@ -330,7 +337,7 @@ cdef class SGD(LinearKernel):
             self.own.alpha[lane], self.own.step_size[lane], self.own.radius[lane] = alpha, step_size, radius
             self.own.any_auto |= self.own.step_size[lane] == 0
         if batch_size > 1 and (in_lanes or self.learner.sparse.begins != NULL):
-            raise ValueError("there are no mini-batches of sparse rows, nor in lanes.")
+            raise ValueError("batch_size must be 1 for sparse rows and for models in lanes.")
         self.lay_out(sizeof(Common), 3, average + (batch_size > 1), 1)
         self.learner.rewrites = True
         if in_lanes:

@@ -1,6 +1,7 @@
-"""SGD for many step sizes, penalties and radii at once, one row per step: a vector of the CPU holds one column for
-several models. Each lane gives the same bits as ``sgd.pyx``, which is faster for one model and has mini-batches. The
-mathematics is in ``sgd.pxd``.
+"""SGD for many step sizes, penalties and radii in lanes, with one row per step; the mathematics is in ``sgd.pxd``.
+
+The vector registers of the CPU hold one column for several models. Each lane gives the same bits as ``sgd.pyx``, which
+is faster for a single model and also supports mini-batches.
 """
 
 from libc.math cimport NAN
@@ -25,21 +26,21 @@ from optuna_treecv.engines.treecv.kernels.steps cimport typical_norm2
 include "train_lanes_by_type.pxi"
 
 
-# A state holds what is common; scale, |z|^2 and A of each lane; v when averaging; and z.
+# A state holds, in this order, ``Common``; scale, |z|^2 and A of all lanes; v, if iterates are averaged; and z.
 
 cdef inlined train_row(
     const Learner *learner,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # the row after it
-    bint has_dots,
-    floating *dots,             # INOUT, (n_lanes,): z.x, if has_dots; then that of the next row, if rows are dense
+    Py_ssize_t next_row,        # the row of the next step
+    bint has_dots,              # whether ``dots`` holds the dot products z.x with this row
+    floating *dots,             # INOUT, (n_lanes,); OUT: z.x for the next row, if rows are dense
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
+    floating *z,                # INOUT, (width, n_lanes), z in ``state``
     Log *log,
-    Py_ssize_t n_tested,
-    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
+    Py_ssize_t n_tested,        # rows per model in the array of outputs
+    floating *tested,           # OUT, the place of the row in the array (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
-    """Make the step of every lane."""
+    """Make the step for a row in each lane; unless ``tested`` is NULL, write the outputs before this step to it."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef Common *common = <Common *> state
@@ -95,7 +96,7 @@ cdef inlined train_row(
     for lane in range(n_lanes):
         scale[lane] *= shrink[lane]
         if extreme(scale[lane]):
-            margins[lane] *= scale[lane]            # z.x for the new z
+            margins[lane] *= scale[lane]            # z.x after absorb
             is_extreme[n_extreme] = lane
             n_extreme += 1
     if n_extreme:
@@ -125,7 +126,7 @@ cdef inlined train_row(
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
-    """Write the last iterates, or the means of the averaged iterates once there are some."""
+    """Write the weights of all lanes: the averages, or the last iterates if no iterate has been averaged yet."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef const double *scale = numbers_of(learner, state)

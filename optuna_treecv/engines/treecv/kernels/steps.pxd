@@ -1,22 +1,23 @@
-"""The step of a row: as given, or the automatic one, which follows from the norms of the rows so far.
+"""The size of a gradient step: either given, or automatic, which is computed from the norms of the rows so far.
 
-A step is w -= rate * (weight * slope(w.x, y) x + penalty * w). A given step size has rate = step_size,
-weight = the row's own weight (``row_weight.pxd``) and penalty = alpha. The automatic step divides the row by
-max(S, |x|^2), with S from the rows so far, and the penalty by S:
-    weight = own weight / max(S, |x|^2),    penalty = alpha / S,    rate = 1 / (h + penalty).
-* Squared, Huber and epsilon-insensitive loss: S = c R^2 with R^2 = sum |x|^4 / sum |x|^2, and h = 1. Averaged
-  least squares converge with steps below 1 / R^2 (Bach & Moulines 2013), and there c = 2. Where no iterates are
-  averaged, c = 4. The squared error judges large rows like all
-  others, so they keep their weight, and steps are small where rows are heavy.
-* Hinge and logistic loss: S = the geometric mean of |x|^2, up to 6 % as its logarithm is coarse, and h = 1/3, a
-  little above the largest second derivative 1/4 of the logistic loss. Their slopes are bounded, so large rows
-  can be given less weight, and some outliers do not make all other steps small.
-These sums and this mean are weighted, so a row of weight 0 adds nothing to S.
+The step for a row x is w -= rate * (weight * slope(w.x, y) x + penalty * w). With a given step size, rate = step_size,
+penalty = alpha, and weight is the row weight omega of ``row_weight.pxd``. The automatic step size is
+    weight = omega / max(S, |x|^2),    penalty = alpha / S,    rate = 1 / (h + penalty),
+with a typical squared norm S of the rows so far and a bound h on the curvature of the loss:
+* For the squared, Huber and epsilon-insensitive loss, S = c R^2 with R^2 = sum |x|^4 / sum |x|^2, and h = 1. Averaged
+  least squares converges with steps below 1 / R^2 (Bach & Moulines 2013), and c = 2 if iterates are averaged.
+  Otherwise c = 4. The squared error of a row with a large norm counts as much as that of any other row, so such rows
+  keep their weight. In return, all steps become smaller if some rows have large norms.
+* For the hinge and logistic loss, S is the geometric mean of |x|^2, with an error of up to 6 % because of an
+  approximate logarithm. h = 1/3 is a little above 1/4, the largest second derivative of the logistic loss. The slopes
+  of these losses are bounded, so rows with large norms can have less weight, and a few outliers do not make all other
+  steps small.
+These sums and means are weighted, so that a row of weight 0 does not change S.
 
-By the maximum, the step of a row whose weight is at most 1 moves its prediction at most to its target (squared
-loss), as normalised least mean squares does (Nagumo & Noda 1967), whatever came before.
+Because of the maximum, the step for a row of weight at most 1 moves the prediction for this row at most to its target
+(squared loss), as in normalised least mean squares (Nagumo & Noda 1967), whatever the norms of earlier rows.
 
-The weight does not depend on alpha, and S on labels only if classes are balanced. The gradients of several rows
+The weight does not depend on alpha, and S depends on labels only if classes are balanced. The gradients of several rows
 can be summed before ``rate`` is known.
 """
 
@@ -38,10 +39,10 @@ cdef extern from *:
     const double ONE "TREECV_ONE"
 
 
-# Part of a state; 0 if the step size is given.
+# The sums in a state from which S is computed; zeros if the step size is given.
 cdef struct Norms:
-    double total                # weighted sum of |x|^4, or of log2 |x|^2
-    double count                # weighted sum of |x|^2, or the mass of the rows that are not 0
+    double total                # the weighted sum of |x|^4, or of log2 |x|^2 for hinge and logistic loss
+    double count                # the weighted sum of |x|^2, or the weighted number of rows x != 0 for these two losses
 
 
 cdef struct Step:
@@ -51,10 +52,10 @@ cdef struct Step:
 
 
 cdef inline double coarse_log2(double x) noexcept nogil:
-    """Return about log2 x for a positive x: a straight line between powers of two (Mitchell 1962).
+    """Return an approximation of log2 x for x > 0 that is linear between powers of two (Mitchell 1962).
 
-    This is the pattern of bits, read as an integer. An exact logarithm and power would take as long as the
-    rest of a step on 54 columns.
+    It is computed from the bits of x, read as an integer. An exact logarithm and power would take as long as the rest
+    of a step with 54 columns.
     """
     cdef int64_t bits
     memcpy(&bits, &x, 8)
@@ -62,7 +63,7 @@ cdef inline double coarse_log2(double x) noexcept nogil:
 
 
 cdef inline double coarse_power_of_two(double y) noexcept nogil:
-    """Return the inverse of ``coarse_log2``."""
+    """Return the x for which ``coarse_log2`` returns y."""
     cdef int64_t bits = <int64_t> (y * UNIT + ONE)
     cdef double x
     memcpy(&x, &bits, 8)
@@ -81,13 +82,14 @@ cdef inline inlined typical_norm2(
     bint averages,              # whether iterates are averaged
     double *typical,            # OUT: S
 ) noexcept nogil:
-    """Count a row in ``norms``, and write S.
+    """Add a row to ``norms``, and write S.
 
-    It must be inlined: a call from a loop that is compiled for AVX-512 made the lanes of SVRG 1.2 times slower.
+    This function must be inlined. Calling it from a loop that is compiled for AVX-512 made SVRG in lanes take 1.2 times
+    as long.
     """
     cdef bint bounded = has_bounded_slopes(loss)
-    cdef double counted = min(norm2, 1e140)         # so that the sum of squares is finite
-    cdef double times = min(weight, 1e20)           # likewise
+    cdef double counted = min(norm2, 1e140)         # keeps the sum of squares finite
+    cdef double times = min(weight, 1e20)           # likewise keeps sums finite
     cdef double S = 1                               # if all rows so far are 0
     if counted > 0:
         norms.total += times * (coarse_log2(counted) if bounded else counted * counted)
@@ -95,23 +97,23 @@ cdef inline inlined typical_norm2(
     if norms.count > 0:
         S = norms.total / norms.count
         S = coarse_power_of_two(S) if bounded else (2 if averages else 4) * S
-    typical[0] = max(S, 1e-30)                      # so that weights are finite in float32
+    typical[0] = max(S, 1e-30)                      # keeps weights finite in float32
 
 
 cdef inline double automatic_weight(double S, double norm2, double weight) noexcept nogil:
-    """Return the weight of a row in an automatic step. It is the same for all lanes, so it is divided once."""
+    """Return the weight of a row in an automatic step, which is computed only once for all lanes."""
     return weight / max(S, norm2)
 
 
 cdef inline Step step_of(
     const Loss *loss,
-    double step_size,           # 0: auto
-    double S,                   # for the automatic step
-    double row_weight,          # likewise: `automatic_weight`
+    double step_size,           # 0: automatic
+    double S,                   # used by the automatic step size only
+    double row_weight,          # from ``automatic_weight``; used by the automatic step size only
     double alpha,
-    double weight,              # of the row
+    double weight,              # omega, used by a given step size only
 ) noexcept nogil:
-    """Return the step of a row."""
+    """Return the rate, weight and penalty of the step for a row."""
     cdef Step step
     if step_size == 0:
         step.weight = row_weight

@@ -1,27 +1,27 @@
-"""Streaming SVRG (Frostig, Ge, Kakade & Sidford 2015, Algorithm 1): variance-reduced gradient
-descent that reads each row once.
+"""Streaming SVRG (Frostig, Ge, Kakade & Sidford 2015, Algorithm 1): variance-reduced SGD that reads each row once.
 
-Stage s, at the anchor w~:
-    batch    g = mean over k_s rows of slope(w~.x, y) x                       (the anchor's gradient)
-    inner    m~ uniform on 1..m, w_1 = w~, and for t = 1..m~, one row each,
+Stage s consists of two phases, a batch and an inner phase, and starts from the anchor w~:
+    batch    g = mean of slope(w~.x, y) x over k_s rows                        (the gradient at the anchor)
+    inner    m~ uniformly distributed on 1..m, w_1 = w~, and for one row in each of the steps t = 1..m~
              w_{t+1} = w_t - eta ((slope(w_t.x, y) - slope(w~.x, y)) x + alpha w_t + g)
-    the next anchor is w_{m~+1}, and k_{s+1} = b k_s.
-With the penalty (alpha / 2) |w|^2, the anchor's term alpha w~ is in both g and the correction, and
-cancels. m~ is drawn from (seed, stage). Remark 7: the first stages may all have k_0 rows. Remark 8,
-the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m. By default, an inner phase has as
-many rows as its batch, and nothing is drawn. With weights of rows (``row_weight.pxd``) and with the automatic step
-(``steps.pxd``), slopes are weighted, in g too. k_s and m~ count rows, whatever their weights.
+The next anchor is w_{m~+1}, and k_{s+1} = b k_s.
 
-w is stored as scale * z + shift * G, with G the batch's sum of gradients. A row changes z only in its
-nonzero columns; scale and shift account for alpha and g. A batch's row is added to G right after its
-margin is computed, while it is in cache. A phase begins when its first row arrives, so only the loss
-has acted before the first batch is complete.
+The penalty is (alpha / 2) |w|^2. Its gradient at the anchor, alpha w~, would be in g as well as in the correction, and
+cancels. m~ is drawn from (seed, stage). By remark 7 of the paper, the first stages may all have k_0 rows. Remark 8 is
+the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m. By default, an inner phase has as many rows as
+its batch, and nothing is drawn. Row weights (``row_weight.pxd``) and the weights of the automatic step size
+(``steps.pxd``) multiply the slopes, also in g. k_s and m~ are numbers of rows, whatever their weights.
 
-One scale serves all outputs of a model. So if the weights of one class of several overflow, those of all
-its classes become NaN, where a twin of one class may stay finite. The fold has diverged in either case.
+w is stored as scale * z + shift * G, with G the sum of the gradients of the batch. A row changes z only in its nonzero
+columns, and the changes by alpha and g are made by scale and shift. A row of a batch is added to G right after its
+margin has been computed, while it is in the cache. A phase starts when its first row arrives. Until the first batch is
+complete, the anchor is 0.
 
-This file has the steps that one model (``svrg.pyx``) and lanes (``svrg_lanes.pyx``) share. How many
-rows each phase has depends only on the schedule and the rows seen, so all lanes are always in the same phase.
+All outputs of a model share one scale. If the weights of one class overflow, the weights of all classes therefore
+become NaN, whereas separate models per class could stay finite. In either case, the fold has diverged.
+
+This file contains the steps that a single model (``svrg.pyx``) and lanes (``svrg_lanes.pyx``) share. The number of rows
+of each phase depends only on the schedule and on the number of rows so far, so all lanes are always in the same phase.
 """
 
 from cython cimport floating
@@ -50,60 +50,61 @@ from optuna_treecv.engines.treecv.kernels.tree cimport Part
 cdef struct Schedule:
     int64_t initial_batch_size  # k_0
     double batch_growth         # b
-    int64_t inner_steps         # m; 0: m~ is the size of the stage's batch
-    int64_t warm_stages         # stages of k_0 rows after the first
-    bint factorial
+    int64_t inner_steps         # m; 0: m~ is the number of rows of the batch
+    int64_t warm_stages         # the number of stages after the first whose batches have k_0 rows too
+    bint factorial              # whether to use the schedule of remark 8
     uint64_t seed
 
 
 # The first member of a state.
 cdef struct Stage:
     int64_t n_seen
-    int64_t number
-    int64_t in_batch            # 1, or 0 in the inner phase
-    int64_t left                # rows until this phase is complete
+    int64_t number              # the index of the stage, from 0
+    int64_t in_batch            # 1 in the batch, 0 in the inner phase
+    int64_t left                # the number of rows until this phase is complete
     double batch_size           # k_s before rounding
-    double n_batch              # rows that are in G, or will be at the end of the batch
+    double n_batch              # k_s, the number of rows in G at the end of the batch
 
 
 cdef struct Settings:
     LinearSettings linear
     Loss loss
-    bint any_auto               # whether a lane has the automatic step
+    bint any_auto               # whether some lane has the automatic step size
     Schedule schedule
-    double alpha[MOST_LANES]    # of each lane; that of one model is the first, as of the step size
-    double step_size[MOST_LANES]    # eta; 0: auto
+    # The settings of each lane; a single model uses the first element.
+    double alpha[MOST_LANES]
+    double step_size[MOST_LANES]    # eta; 0: automatic
 
 
-# What all lanes share in a state. Then come scale and shift of each; G; z; and w~.
+# The part of a state that all lanes share. It is followed by scale and shift of all lanes, G, z, and w~.
 cdef struct Common:
     Stage stage
-    Norms norms                 # of the rows so far, if a lane has the automatic step
+    Norms norms                 # of the rows so far; used by the automatic step size only
 
 
 cdef inline int64_t capped(int64_t steps) noexcept nogil:
-    """Return the inner steps, limited to 2^31, the largest range to draw a length from."""
+    """Return a number of inner steps, limited to 2^31, the largest range from which m~ can be drawn."""
     return min(steps, <int64_t> 1 << 31)
 
 
 cdef inline int64_t growing(const Schedule *schedule, const Stage *stage) noexcept nogil:
-    """Return s of the schedule, which is 0 during the warm-up."""
+    """Return the number of stages since the batches started to grow, the s in the factorial schedule."""
     return stage.number - schedule.warm_stages if stage.number > schedule.warm_stages else 0
 
 
 cdef inline double scheduled(const Schedule *schedule, const Stage *stage, double eta) noexcept nogil:
-    """Return eta_s."""
+    """Return eta_s, the step size in the current stage."""
     return eta / (<double> (<int64_t> 1 << min(growing(schedule, stage), 60))) if schedule.factorial else eta
 
 
 cdef inline int64_t draw_length(uint64_t seed, int64_t stage, int64_t most) noexcept nogil:
-    """Return m~ of a stage, 1..most."""
+    """Draw m~ of a stage from 1..most."""
     cdef uint64_t counter = chain(seed, stage)
     return 1 + <int64_t> below(&counter, <uint32_t> most)
 
 
 cdef inline void start_stages(const Schedule *schedule, Stage *stage) noexcept nogil:
-    """Start at the beginning of the first batch."""
+    """Set ``stage`` to the beginning of the first batch."""
     stage.n_seen = stage.number = 0
     stage.in_batch = True
     stage.left = schedule.initial_batch_size
@@ -123,7 +124,7 @@ cdef inline void begin_inner(const Schedule *schedule, Stage *stage) noexcept no
 
 
 cdef inline void begin_batch(const Schedule *schedule, Stage *stage) noexcept nogil:
-    """Go from an inner phase to the next stage's batch."""
+    """Go from an inner phase to the batch of the next stage."""
     cdef int64_t s
     stage.number += 1
     s = growing(schedule, stage)
@@ -135,7 +136,7 @@ cdef inline void begin_batch(const Schedule *schedule, Stage *stage) noexcept no
 
 
 cdef inline int64_t n_acted(const Stage *stage) noexcept nogil:
-    """Return the number of rows that have acted: all but those of an unfinished batch."""
+    """Return the number of rows that have influenced the model: all but the rows of an incomplete batch."""
     if not stage.in_batch or stage.left == 0:
         return stage.n_seen
     return stage.n_seen - (<int64_t> stage.n_batch - stage.left)
@@ -144,15 +145,18 @@ cdef inline int64_t n_acted(const Stage *stage) noexcept nogil:
 cdef inline inlined settle(
     Py_ssize_t width,
     Py_ssize_t n_lanes,
-    const int *chosen,          # IN, (n_chosen,), lanes
+    const int *chosen,          # IN, (n_chosen,), lane indices
     Py_ssize_t n_chosen,
     const double *scale,        # IN, (n_lanes,)
-    const double *shift,        # IN, likewise
+    const double *shift,        # IN, (n_lanes,)
     floating *z,                # INOUT, (width, n_lanes)
-    const double *sums,         # IN, likewise
-    double *check,              # INOUT, (n_lanes,): NaN if a weight is not finite
+    const double *sums,         # IN, (width, n_lanes), G
+    double *check,              # INOUT, (n_lanes,), becomes NaN if a weight is not finite
 ) noexcept nogil:
-    """Replace z by w in the chosen lanes. No z becomes -0, which adding 0 times a row would change."""
+    """Replace z by w = scale z + shift G in the chosen lanes.
+
+    Elements of z never become -0, because adding 0 times a row would change -0.
+    """
     cdef Py_ssize_t i, lane
     for _ in range(width):
         for i in range(n_chosen):
@@ -164,7 +168,7 @@ cdef inline inlined settle(
 
 
 cdef inline inlined spread(const LinearSettings *settings, double *check) noexcept nogil:
-    """Spread NaN from one lane of a model to all lanes of this model."""
+    """Set ``check``, (n_lanes,), to NaN in all lanes of a model if it is NaN in one of them."""
     cdef Py_ssize_t first = 0
     cdef Py_ssize_t lane
     cdef double total
@@ -180,18 +184,18 @@ cdef inline inlined spread(const LinearSettings *settings, double *check) noexce
 
 
 cdef inline Py_ssize_t scales_of(const LinearSettings *settings) noexcept nogil:
-    """Return the number of scales in a state: one of one model, or one per lane."""
+    """Return the number of scales in a state: one per lane, or only one for a single model."""
     return settings.n_lanes if settings.in_lanes else 1
 
 
 cdef inline seldom settle_chosen(
     const Learner *learner,
-    const int *chosen,          # IN, (n_chosen,), scales, those of whole models
+    const int *chosen,          # IN, (n_chosen,), indices of scales
     Py_ssize_t n_chosen,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state
+    floating *z,                # INOUT, z in ``state``
 ) noexcept nogil:
-    """Replace z by w where it has the chosen scales."""
+    """Replace z by w in the outputs that use the chosen scales, and reset scale and shift there to 1 and 0."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t n_scales = scales_of(settings)
     cdef double *scale = numbers_of(learner, state)
@@ -214,10 +218,10 @@ cdef inline seldom settle_chosen(
 cdef inline seldom next_phase(
     const Learner *learner,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state
+    floating *z,                # INOUT, z in ``state``
     Log *log,
 ) noexcept nogil:
-    """Go from a batch to the inner phase, or from there to the next stage's batch."""
+    """Go from a batch to the inner phase, or from an inner phase to the batch of the next stage."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Stage *stage = <Stage *> state
     cdef Py_ssize_t n_numbers = settings.linear.n_lanes * learner.width
@@ -239,13 +243,13 @@ cdef inline seldom next_phase(
 cdef inline inlined shrink_z(
     Py_ssize_t width,
     Py_ssize_t n_lanes,
-    const int *chosen,          # IN, (n_chosen,), lanes
+    const int *chosen,          # IN, (n_chosen,), lane indices
     Py_ssize_t n_chosen,
-    const double *shrink,       # IN, (n_lanes,)
+    const double *shrink,       # IN, (n_lanes,), 1 - eta alpha
     floating *z,                # INOUT, (width, n_lanes)
-    double *check,              # INOUT, (n_lanes,): NaN if a weight is not finite
+    double *check,              # INOUT, (n_lanes,), becomes NaN if a weight is not finite
 ) noexcept nogil:
-    """Compute z *= 1 - eta alpha in the chosen lanes, where the scale would put digits at risk."""
+    """Compute z *= 1 - eta alpha in the chosen lanes, in which the scale would otherwise become extreme."""
     cdef Py_ssize_t i, lane
     for _ in range(width):
         for i in range(n_chosen):
@@ -261,12 +265,15 @@ cdef inline double prediction(double scale, double z_x, double shift, double sum
 
 
 cdef inline double next_shift(double shift, double shrink, double eta, double n_batch) noexcept nogil:
-    """Return the multiple of G after w -= eta (alpha w + G / k); ``shrink`` is 1 - eta alpha."""
+    """Return the shift after w -= eta (alpha w + G / k), with ``shrink`` = 1 - eta alpha and ``n_batch`` = k."""
     return shrink * shift - eta / n_batch
 
 
 cdef inline Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
-    """Return the part that ``n_rows`` more rows can change: G in a batch, z in an inner phase, else everything."""
+    """Return the byte range, besides the head, that training on ``n_rows`` more rows can change.
+
+    This is G within a batch, z within an inner phase, and everything if the phase ends before.
+    """
     cdef const Stage *stage = <const Stage *> state
     cdef Py_ssize_t n_numbers = (<const LinearSettings *> learner.settings).n_lanes * learner.width
     cdef Py_ssize_t vectors = learner.head_bytes + n_numbers * <Py_ssize_t> sizeof(double)

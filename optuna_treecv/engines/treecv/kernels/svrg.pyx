@@ -1,5 +1,7 @@
-"""Streaming SVRG for one model: a vector of the CPU holds several columns of a row. In ``svrg_lanes.pyx`` it holds one
-column for several models, and one model alone would take 3 to 12 times as long. The mathematics is in ``svrg.pxd``.
+"""Streaming SVRG for a single model; the mathematics is in ``svrg.pxd``.
+
+The vector registers of the CPU hold several columns of one row. In ``svrg_lanes.pyx``, they hold one column for
+several models; with one model only, this would take 3 to 12 times as long.
 """
 
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
@@ -16,17 +18,17 @@ from optuna_treecv.engines.treecv.kernels.svrg_lanes cimport set_up_lanes
 include "train_by_type.pxi"
 
 
-# A state begins with this head, in two cache lines. Then come, each for all outputs, G (float64), and z
-# and w~ in the type of the rows.
+# A state starts with this head, in two cache lines. It is followed by three vectors per output: G (float64), and z and
+# w~ in the type of the rows.
 cdef struct Head:
     Stage stage
     double scale
     double shift
-    Norms norms                 # of the rows so far; for the automatic step only
+    Norms norms                 # of the rows so far; used by the automatic step size only
 
 
 def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps) -> int:
-    """Return the number of rows in a stage's inner phase, with the geometric schedule."""
+    """Return the number of rows m~ in the inner phase of a stage, for a schedule that is not factorial."""
     return draw_length(seed, stage, capped(inner_steps))
 
 
@@ -36,11 +38,11 @@ cdef inlined inner_step(
     Py_ssize_t row,
     const Step *step,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the first one lies in the state
+    floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
-    floating *tested,           # OUT, (n_outputs,): the outputs before this step, or NULL
+    floating *tested,           # OUT, (n_outputs,), the outputs before this step; or NULL
 ) noexcept nogil:
-    """Compute w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k)."""
+    """Make the step w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k) in each output."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
     cdef Py_ssize_t width = learner.width
@@ -84,10 +86,10 @@ cdef inlined train_on(
     const Rows *rows,
     Span span,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the first one lies in the state
+    floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (rows of the span, n_outputs): outputs before each row acts; or NULL
+    floating *tested,           # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
@@ -121,10 +123,10 @@ cdef inlined train_on(
                 at = c * width
                 own_class = settings.linear.classes[0] + <int32_t> c
                 dot = dot_row(rows, row, anchors + at, z)
-                if tested != NULL:                  # the model is the anchor, or NaN by its scale
+                if tested != NULL:                  # the model is the anchor; the scale is 1, or NaN
                     tested[c] = <floating> (head.scale * <double> dot)
                 g = step.weight * slope(loss, learner.y, row, own_class, dot, z)
-                head.shift += add_row(rows, row, g, sums + at, z, log)     # 0; NaN shows when the batch acts
+                head.shift += add_row(rows, row, g, sums + at, z, log)     # adds 0; NaN shows in the inner phase
         else:
             inner_step(learner, rows, row, &step, state, z, log, tested)
         if tested != NULL:
@@ -132,15 +134,16 @@ cdef inlined train_on(
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
-    """Return the iterate in an inner phase, the anchor in a batch."""
+    """Return the weights of output c: the current iterate in an inner phase, or the anchor in a batch."""
     cdef const Head *head = <const Head *> state
     return weights_of(learner, state, c, head.scale, not head.stage.in_batch, head.shift)
 
 
 cdef class StreamingSVRG(LinearKernel):
-    """Streaming SVRG over prepared rows: one model, or one for each of (alpha, step_size) in ``values``. ``loss`` is
-    one of the smooth losses in ``losses.pxd``. ``step_size`` 0 selects the automatic step, and ``inner_steps`` 0 as
-    many as the batch has rows.
+    """Streaming SVRG on prepared rows: a single model, or in lanes one model per (alpha, step_size) in ``values``.
+
+    ``loss`` is the name of a smooth loss in ``losses.pxd``. A ``step_size`` of 0 selects the automatic step size. With
+    ``inner_steps`` = 0, an inner phase has as many rows as its batch.
     """
 
     cdef Settings own
@@ -175,18 +178,18 @@ cdef class StreamingSVRG(LinearKernel):
             set_up_lanes(&self.learner, &self.own.linear)
         else:
             self.lay_out(sizeof(Head), 0, 1, 2)
-            self.own.linear.common_bytes = sizeof(Stage)    # the only scale comes behind it
+            self.own.linear.common_bytes = sizeof(Stage)    # scale and shift come right after it
             self.learner.n_saved = self.n_outputs
             set_up_alone(&self.learner, &self.own.linear)
         self.learner.changes = changes
         self.learner.rewrites = True
 
     def start(self, unsigned char [::1] state):
-        """Write the state before the first row: w~ = 0, at the beginning of the first batch."""
+        """Write the initial state: the anchor w~ = 0, at the beginning of the first batch."""
         LinearKernel.start(self, state)
         start_stages(&self.own.schedule, <Stage *> &state[0])
 
     def n_used(self, const unsigned char [::1] state) -> int:
-        """Return the number of rows that have acted: all but those of an unfinished batch."""
+        """Return the number of rows that have influenced the model: all but the rows of an incomplete batch."""
         self.check_state(state)
         return n_acted(<const Stage *> &state[0])

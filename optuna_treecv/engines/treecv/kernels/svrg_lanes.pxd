@@ -1,4 +1,4 @@
-"""The training of Streaming SVRG in lanes."""
+"""Training Streaming SVRG models in lanes."""
 
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner

@@ -1,6 +1,7 @@
-"""Streaming SVRG for many step sizes and penalties at once: a vector of the CPU holds one column for several models.
-Each lane gives the same bits as ``svrg.pyx``, which is faster for one model. The mathematics is in ``svrg.pxd``. All
-lanes are in the same phase.
+"""Streaming SVRG for many step sizes and penalties in lanes; the mathematics is in ``svrg.pxd``.
+
+The vector registers of the CPU hold one column for several models. Each lane gives the same bits as ``svrg.pyx``, which
+is faster for a single model. All lanes are always in the same phase.
 """
 
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
@@ -27,16 +28,18 @@ include "train_lanes_by_type.pxi"
 cdef inlined train_row(
     const Learner *learner,
     Py_ssize_t row,
-    Py_ssize_t next_row,        # the row after it
-    bint has_dots,              # not used, because the phase may change z before this row
-    floating *dots,             # OUT, (n_lanes,), room
+    Py_ssize_t next_row,        # the row of the next step
+    bint has_dots,              # not used, because the start of a phase may change z before this row
+    floating *dots,             # OUT, (n_lanes,), a workspace
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where it lies in the state, (width, n_lanes)
+    floating *z,                # INOUT, (width, n_lanes), z in ``state``
     Log *log,
-    Py_ssize_t n_tested,
-    floating *tested,           # OUT, at a row of (n_models, n_tested, n_outputs), or NULL
+    Py_ssize_t n_tested,        # rows per model in the array of outputs
+    floating *tested,           # OUT, the place of the row in the array (n_models, n_tested, n_outputs), or NULL
 ) noexcept nogil:
-    """Compute in every lane G += weight slope(w~.x, y) x in a batch, where z is the anchor w~, and in an inner phase
+    """Train all lanes on a row; unless ``tested`` is NULL, write the outputs before training on it.
+
+    In a batch, in which z is the anchor w~, this is G += weight slope(w~.x, y) x. In an inner phase, it is
     w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k).
     """
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -104,7 +107,7 @@ cdef inlined train_row(
         add_lanes(learner, row, g, sums, check, z)
         spread(&settings.linear, check)
         for lane in range(n_lanes):
-            shift[lane] += check[lane]              # 0; NaN shows when the batch acts
+            shift[lane] += check[lane]              # adds 0; NaN shows in the inner phase
         return
     dot_lanes(learner, row, next_row, anchors, anchor_dots, z)
     dot_lanes(learner, row, next_row, sums, sum_dots, z)
@@ -126,7 +129,7 @@ cdef inlined train_row(
 
 
 cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
-    """Write the iterates in an inner phase, the anchors in a batch."""
+    """Write the weights of all lanes: the current iterates in an inner phase, or the anchors in a batch."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const double *scale = numbers_of(learner, state)
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes

@@ -1,5 +1,7 @@
-"""Needs ``train_both_on`` of the kernel that includes this, and ``train_by_type.pxi`` before: ``train_both`` of one
-model, without and with weights.
+"""Defines ``train_both`` of a kernel that trains two states together; for single models.
+
+The kernel must include ``train_by_type.pxi`` before this file, and define ``train_both_on``. Rows with and without
+weights have separate loops.
 """
 
 

@@ -1,8 +1,10 @@
-"""Needs ``train_on`` and ``weights`` of the kernel that includes this at its top: ``train`` of one model, over dense
-and over sparse rows.
+"""Defines the training functions of a kernel for single models, on dense and on sparse rows.
 
-Checking for each row whether it has a weight and an output takes 2 to 6 % more instructions. So there are three loops:
-without both, with weights, and with outputs. The imports are those that all these kernels use.
+The kernel includes this file at its top, and defines ``train_on`` and ``weights``. The imports here are those that all
+of these kernels need.
+
+Checking for each row whether it has a weight and whether outputs are written would take 2 to 6 % more instructions.
+There are therefore three loops: with outputs, without outputs but with weights, and without both.
 """
 
 from libc.stdint cimport int32_t
@@ -85,6 +87,6 @@ cdef dispatched_sparse train_on_sparse(
 
 
 cdef void set_up_alone(Learner *learner, LinearSettings *settings) noexcept:
-    """Give a learner of one model the functions of this kernel."""
+    """Set the functions of a learner that trains a single model."""
     learner.train = train_on_dense if learner.sparse.begins == NULL else train_on_sparse
     settings.weights = weights

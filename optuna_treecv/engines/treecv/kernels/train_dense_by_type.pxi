@@ -1,6 +1,7 @@
-"""Needs ``train_dense_on`` and ``vectors_of`` of the kernel that includes it: ``train`` for dense rows alone.
+"""Defines ``train_dense``, the training function of a kernel that takes dense rows only.
 
-Rows without weights and outputs have a separate loop. The imports are those that all these kernels use.
+The kernel defines ``train_dense_on`` and ``vectors_of``. The imports here are those that all of these kernels need.
+There is a separate loop for training without row weights and without writing outputs.
 """
 
 from cython cimport floating

@@ -1,7 +1,10 @@
-"""Needs ``train_row`` and ``weights`` of the kernel that includes this at its top: ``train`` in lanes.
+"""Defines ``train``, the training function of a kernel for models in lanes.
 
-The layout of the rows, their weights and the outputs are checked for each row, because this has no measurable cost
-for all lanes together. The imports are those that all these kernels use.
+The kernel includes this file at its top, and defines ``train_row`` and ``weights``. The imports here are those that all
+of these kernels need.
+
+Whether rows are sparse, have weights, and need outputs is checked for each row. The cost of these checks is not
+measurable, because a row trains all lanes.
 """
 
 from cython cimport floating
@@ -34,9 +37,9 @@ cdef inlined train_on(
     const Learner *learner,
     Span span,
     unsigned char *state,       # INOUT
-    floating *z,                # INOUT, where the vectors lie in the state
+    floating *z,                # INOUT, the vectors in ``state``
     Log *log,
-    floating *tested,           # OUT, (n_models, rows of the span, n_outputs): outputs before each row acts; or NULL
+    floating *tested,           # OUT, (n_models, rows of the span, n_outputs), outputs before each row; or NULL
 ) noexcept nogil:
     cdef bint is_sparse = learner.sparse.begins != NULL
     cdef bint has_dots
@@ -45,7 +48,7 @@ cdef inlined train_on(
     for i in range(span.start, span.stop):
         row = visit(&learner.sparse, span, i, z) if is_sparse else visit(&learner.dense, span, i, z)
         next_row = row_at(span, min(i + 1, span.stop - 1))
-        # The products of a row are known from the row before it.
+        # With dense rows, the step of the previous row has also computed the dot products with this row.
         has_dots = i > span.start and not is_sparse
         train_row(learner, row, next_row, has_dots, dots, state, z, log, span.stop - span.start, tested)
         if tested != NULL:
@@ -61,6 +64,6 @@ cdef dispatched train(const Learner *learner, Span span, unsigned char *state, L
 
 
 cdef void set_up_lanes(Learner *learner, LinearSettings *settings) noexcept:
-    """Give a learner of models in lanes the functions of this kernel."""
+    """Set the functions of a learner that trains models in lanes."""
     learner.train = train
     settings.lane_weights = weights

@@ -1,11 +1,12 @@
-"""The walk: Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015) over kernels, without the Python
-interpreter.
+"""The TreeCV walk, Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015), over compiled kernels and without the GIL.
 
-A learner's state is one flat block of memory, so a model is saved by copying that block. The models
-of a branch lie in consecutive blocks: the left child uses the block after its parent's, and the right
-child takes over the parent's own block. If a phase changes only a small part of a wide model (sparse
-rows), the model is trained in place and the changes are undone later (section 4.1 of the paper). Each
-phase below must then be undone too, or train a copy.
+The state of a learner is one contiguous block of memory, so a model is saved by copying this block. The states on the
+path from the root to the current node are stored in consecutive blocks: the left child uses the block after that of its
+parent, and the right child takes over the block of its parent.
+
+With sparse rows, a phase may change only a small part of a wide model. The model is then trained in place, and the
+changes are undone later (section 4.1 of the paper). Each phase further down must then be undone as well, or train a
+copy.
 """
 
 from libc.stdint cimport uint64_t
@@ -22,18 +23,20 @@ from optuna_treecv._kernels.undo cimport undo
 
 
 cdef enum:
-    LOG_COST = 4                # saving and restoring a word costs as much as copying this many words
-    COLUMNS_COST = 2            # saving all numbers of a column costs as much as copying those of this many
+    LOG_COST = 4                # saving and restoring one word takes as long as copying this many words
+    COLUMNS_COST = 2            # saving and restoring one column takes as long as copying this many columns
 
 
 cdef inline Span ordered(
     const Tree *tree,
     Span span,
     Span held,
-    uint32_t *order,            # OUT, n_epochs times the rows of the span
+    uint32_t *order,            # OUT, n_epochs entries per row of ``span``
 ) noexcept nogil:
-    """Write the order of a phase on the rows of a span, whose model is tested on no row but those held out; return
-    the span in that order.
+    """Write the order in which a phase trains on the rows of ``span``; return the span of this order.
+
+    ``held`` are the rows that the models below are tested on. The model has been trained on all rows before that are in
+    neither of the two spans.
     """
     cdef Py_ssize_t n_rows = span.stop - span.start
     cdef int64_t n_seen = tree.n_rows - n_rows - (held.stop - held.start)
@@ -52,7 +55,7 @@ cdef inline void feed(
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Run the training phase on the rows of a span, which leads to the next node."""
+    """Run the training phase on the rows of ``span``, which leads to the node that holds out the rows ``held``."""
     if learner.survey != NULL:
         learner.survey(learner, span, state)
     if tree.order != NULL and (span.stop - span.start > 1 or tree.n_epochs > 1):
@@ -65,10 +68,10 @@ cdef inline void feed_both(
     Tree *tree,
     Span span,
     Span other_span,
-    unsigned char *first,       # INOUT: trained on the rows of span
-    unsigned char *second,      # INOUT: trained on those of other_span
+    unsigned char *first,       # INOUT, trained on the rows of ``span``
+    unsigned char *second,      # INOUT, trained on the rows of ``other_span``
 ) noexcept nogil:
-    """Run the phases of two siblings together: their models do not wait for each other."""
+    """Run the training phases that lead to the two children of a node together."""
     cdef Span held = other_span
     if learner.survey != NULL:
         learner.survey(learner, span, first)
@@ -80,7 +83,7 @@ cdef inline void feed_both(
 
 
 cdef inline Py_ssize_t words_of(Py_ssize_t width) noexcept nogil:
-    """Return the number of words that hold one bit per column."""
+    """Return the number of 64-bit words that hold one bit for each of ``width`` columns."""
     return (width + 63) // 64
 
 
@@ -90,17 +93,20 @@ cdef inline Py_ssize_t add_columns(
     int64_t end,
     Py_ssize_t n_columns,
     Py_ssize_t most,
-    uint64_t *seen,             # INOUT
+    uint64_t *seen,             # INOUT, a bit per column
     int32_t *columns,           # INOUT
 ) noexcept nogil:
-    """Add the columns of the nonzeros begin..end-1 to the first n_columns; return their number now."""
+    """Append to ``columns`` the new columns among those of the nonzeros begin..end-1; return the number of columns.
+
+    Stop as soon as this number exceeds ``most``.
+    """
     cdef uint64_t bit
     cdef uint64_t *word
     cdef int64_t j
     for j in range(begin, end):
         word = seen + (rows.columns[j] >> 6)
         bit = <uint64_t> 1 << (rows.columns[j] & 63)
-        columns[n_columns] = rows.columns[j]        # overwritten by the next one unless it is new
+        columns[n_columns] = rows.columns[j]        # the next column overwrites this one unless it is new
         n_columns += (word[0] & bit) == 0
         word[0] |= bit
         if n_columns > most:
@@ -116,8 +122,10 @@ cdef inline Py_ssize_t find_columns(
     uint64_t *seen,             # OUT, (words_of(width),)
     int32_t *columns,           # OUT, (most + 1,)
 ) noexcept nogil:
-    """Write the columns in which the rows of a span have nonzeros, each once, since training on these rows changes
-    no other weight; return their number, or most + 1 if there are more.
+    """Write the columns in which rows of ``span`` have nonzeros, each only once, and return their number.
+
+    Training on these rows changes weights of these columns only. If there are more than ``most`` columns, return
+    most + 1.
     """
     cdef Py_ssize_t n_columns = 0
     cdef Py_ssize_t i, row
@@ -140,15 +148,17 @@ cdef inline bint made_undoable(
     unsigned char *state,
     Part part,
 ) noexcept nogil:
-    """Prepare to undo the phase on the rows of a span, if this is cheaper than training a copy; return whether it
-    is. It is cheaper if the log would save only a small part of the state, and has room for it.
+    """Prepare to undo the training phase on the rows of ``span``, if this is cheaper than training a copy.
+
+    It is cheaper if only a small part of the state would be saved in the log. Return whether the phase is to be undone,
+    which requires that the log has enough room.
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t n_words = learner.state_bytes // 8
     cdef Py_ssize_t n_places, n_most
     if tree.log.room == 0:
         return False
-    if tree.n_epochs > 1:                           # replays touch columns of other rows
+    if tree.n_epochs > 1:                           # replays also change columns of other rows
         if tree.n_epochs * (span.stop - span.start) > n_words:
             return False
         span = ordered(tree, span, held, tree.order)
@@ -174,19 +184,22 @@ cdef inline bint made_undoable(
 
 
 cdef inline Py_ssize_t finding_bytes(Py_ssize_t width) noexcept nogil:
-    """Return the bytes needed to find columns."""
+    """Return the number of bytes that ``find_columns`` needs for its workspace and its result."""
     return whole_lines(8 * words_of(width) + 4 * (width // COLUMNS_COST + 1))
 
 
 cdef Py_ssize_t log_bytes_of(const Learner *learner) noexcept nogil:
-    """Return the bytes that a walk needs to undo phases."""
-    # Room for two whole states, and for 64 heads: each phase saves one.
+    """Return the number of bytes that a walk needs to undo training phases."""
+    # The log has room for two whole states, and for 64 heads, because each phase saves a head.
     cdef Py_ssize_t n_entries = 2 * learner.state_bytes // 8 + 8 * learner.head_bytes
     return n_entries * <Py_ssize_t> sizeof(Entry) + finding_bytes(learner.width)
 
 
 cdef void set_log(const Learner *learner, Tree *tree, unsigned char *memory, Py_ssize_t n_bytes) noexcept nogil:
-    """Divide the memory with which phases are undone: ``log_bytes_of`` bytes, or none."""
+    """Set the log and the workspace of ``find_columns`` in ``tree``.
+
+    ``memory`` has ``log_bytes_of`` bytes. With 0 bytes, no phase is undone.
+    """
     cdef Py_ssize_t finding = finding_bytes(learner.width)
     tree.log.room = tree.log.n_entries = 0
     tree.log.whole = False
@@ -203,7 +216,7 @@ cdef inline void copy_part(
     Part part,
     unsigned char *copy,        # OUT
 ) noexcept nogil:
-    """Copy the head and ``part`` of a state to a block that already holds the rest."""
+    """Copy the head and the byte range ``part`` of a state to a block that already holds the other bytes."""
     memcpy(copy, state, learner.head_bytes)
     memcpy(copy + part.begin, state + part.begin, part.end - part.begin)
 
@@ -211,8 +224,10 @@ cdef inline void copy_part(
 cdef Part narrow(
     const Learner *learner, unsigned char *state, Py_ssize_t n_folds, Py_ssize_t n_rows, Part part
 ) noexcept nogil:
-    """Return the part in which the states of a subtree differ, of ``n_folds`` folds and at most ``n_rows``
-    updates. The rest is copied once, to all levels below.
+    """Return the byte range in which the states of a subtree differ, with ``n_folds`` folds and ``n_rows`` updates.
+
+    If this is not all of ``part``, copy the state to the blocks of all levels of the subtree, so that only this byte
+    range and the head need to be copied from then on.
     """
     cdef Part changes = learner.changes(learner, state, n_rows)
     cdef unsigned char *below = state
@@ -226,7 +241,7 @@ cdef Part narrow(
 
 
 cdef void read_sum(const Learner *learner, Tree *tree, const unsigned char *state) noexcept nogil:
-    """Write the model of a fold to the current sum."""
+    """Set the current sum to the model of a fold."""
     cdef Py_ssize_t i
     learner.read(learner, state, tree.model)
     for i in range(tree.n_numbers):
@@ -237,8 +252,10 @@ cdef void read_sum(const Learner *learner, Tree *tree, const unsigned char *stat
 
 
 cdef void join_sums(Tree *tree) noexcept nogil:
-    """Add the sum of the right child to that of the left. Sums along the tree do not depend on the subtrees
-    in which it is walked, and their rounding errors grow with its depth alone.
+    """Add the sum of the right child to the sum of the left child.
+
+    Sums along the tree are the same however the walk is divided into subtrees, and their rounding errors grow only with
+    the depth of the tree.
     """
     cdef Py_ssize_t i
     for i in range(tree.n_numbers):
@@ -255,8 +272,9 @@ cdef int64_t branch(
     bint keep,
     Part part,
 ) noexcept nogil:
-    """Train on the rows of a span, then walk the chunks first..last-1; return the row updates
-    done. With ``keep`` the state is unchanged afterwards.
+    """Train on the rows of ``span``, then walk the subtree of the chunks first..last-1; return the number of updates.
+
+    With ``keep``, the state is the same afterwards as before.
     """
     cdef int64_t n_updates = tree.n_epochs * (span.stop - span.start)
     cdef unsigned char *child = state + learner.state_bytes
@@ -276,7 +294,7 @@ cdef int64_t branch(
 
 
 cdef inline bint tests_two(const Learner *learner, const Tree *tree) noexcept nogil:
-    """Return whether the models of two folds of a row each are needed for their outputs only."""
+    """Return whether ``test_two`` may be used, because nothing but the outputs of two folds of one row is needed."""
     cdef bint is_kept = tree.kept != NULL and tree.least_folds == 1
     return tree.sum == NULL and not is_kept and tree.n_epochs == 1 and learner.n_balanced == 0
 
@@ -290,8 +308,9 @@ cdef int64_t walk(
     bint keep,
     Part part,
 ) noexcept nogil:
-    """Run TREECV(s, e, f) of Algorithm 1, with s = first + 1, e = last and ``state`` for f; return the
-    row updates done.
+    """Run TREECV(s, e, f) of Algorithm 1, with s = first + 1, e = last and f the model in ``state``.
+
+    Return the number of updates. With ``keep``, the state is the same afterwards as before.
     """
     cdef Py_ssize_t start = begin(tree, first)
     cdef Py_ssize_t stop = begin(tree, last)
@@ -322,11 +341,11 @@ cdef int64_t walk(
             tree.sum += tree.n_numbers
         n_updates += walk(learner, tree, middle, last, state, False, part)
     else:
-        # Trained on chunks m+1..e, f tests s..m. Afterwards f is needed as it was before:
+        # Train f on the chunks m+1..e, for the folds s..m, and then restore f.
         n_updates = branch(learner, tree, Span(cut, stop, NULL), first, middle, state, True, part)
         if tree.sum != NULL:
             tree.sum += tree.n_numbers
-        # trained on s..m, it tests m+1..e.
+        # Train f on the chunks s..m, for the folds m+1..e.
         n_updates += branch(learner, tree, Span(start, cut, NULL), middle, last, state, keep, part)
     if tree.sum != NULL:
         tree.sum -= tree.n_numbers
