@@ -15,7 +15,7 @@ from optuna_treecv.core.intervals import student_quantile
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.plans.fits import targets_of
+from optuna_treecv.plans.fits import encode_targets
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.metrics import Loss
@@ -87,7 +87,7 @@ def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested
     responses : sequence of ndarray of shape (n_tests, ...)
     tested : Tested
     """
-    metric, targets = metric_of(run), targets_of(run.request)[tested.rows]
+    metric, targets = metric_of(run), encode_targets(run.request)[tested.rows]
     losses = np.empty((len(responses), len(targets)))
     at_once = max(1, _ROWS_AT_ONCE // len(targets))
     for begin in range(0, len(responses), at_once):
@@ -103,7 +103,7 @@ def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested
 
 def losses_of_folds(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
     """Return the losses of folds, (n_responses, n_folds), for metrics that do not score rows."""
-    targets, begins = targets_of(run.request)[tested.rows], tested.cuts[0].begins()
+    targets, begins = encode_targets(run.request)[tested.rows], tested.cuts[0].begins()
     # The mean of classifiers has ``predict_proba``, whatever methods its members have.
     like = run.estimator if run.request.classes is None else VotingClassifier([], voting="soft")
     rows = (_rows(run, response, targets, begins[:-1] - begins[0]) for response in responses)

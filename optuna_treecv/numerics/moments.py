@@ -32,9 +32,9 @@ from sklearn import set_config
 
 from optuna_treecv.numerics.spread import BLOCK
 from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import count_rows
 from optuna_treecv.numerics.spread import merge_spreads
-from optuna_treecv.numerics.spread import n_rows_of
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.numerics.spread import spread_of
 from optuna_treecv.rows.data import ColumnMaps
@@ -49,12 +49,12 @@ Result = TypeVar("Result")
 
 #: (name, size, make) -> a read-only array of ``size`` float64. ``make`` fills a new one if none is
 #: cached by this name.
-Keep = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
+ArrayCache = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
 
 
-#: Several consecutive chunks, and the predictions of their test rows: an array of shape
-#: (n_points, n_rows, n_outputs), for the rows of ``Chunks.test_rows``; not finite if a model is
-#: not.
+#: A slice of consecutive chunks, and the predictions for their test rows, in the order of
+#: ``Chunks.test_rows``: an array of shape (n_candidates, n_rows, n_outputs). A model that is not
+#: finite has predictions that are not finite.
 TestedChunks = tuple[slice, np.ndarray]
 
 # The rows that are sorted by group together.
@@ -71,7 +71,7 @@ class Chunks:
         The number of prepared rows.
     bounds : ndarray of shape (n_chunks + 1,), int64
         The tested rows ``bounds[c]`` to ``bounds[c + 1] - 1`` are those of chunk c.
-    tested : ndarray of shape (bounds[-1],) or None
+    tested_rows : ndarray of shape (bounds[-1],) or None
         The prepared row of each tested row; None: the same.
     trains : list of list of (slice or ndarray) or None
         The prepared rows that each model is trained on, in parts. None: all rows outside of the
@@ -80,8 +80,8 @@ class Chunks:
 
     n_rows: int
     bounds: np.ndarray
-    tested: np.ndarray | None = None
-    trains: list[list[RowNumbers]] | None = None
+    tested_rows: np.ndarray | None = None
+    trains: list[list[RowIndices]] | None = None
 
     @property
     def n_chunks(self) -> int:
@@ -98,12 +98,12 @@ class Chunks:
         return np.diff(self.bounds)
 
     @property
-    def ends(self) -> np.ndarray:
+    def scored_bounds(self) -> np.ndarray:
         """The bounds of the tested rows that are scored together; a chunk may have several."""
         return self.bounds
 
     @property
-    def grow(self) -> bool:
+    def are_growing(self) -> bool:
         """Whether training sets are growing first parts of the rows."""
         trains = self.trains or []
         ends = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
@@ -114,20 +114,20 @@ class Chunks:
         """The number of rows that are read for the sums of all training sets."""
         if self.trains is None:
             return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
-        sizes = [sum(map(n_rows_of, parts)) for parts in self.trains]
-        return sizes[-1] if self.grow else sum(sizes)
+        sizes = [sum(map(count_rows, parts)) for parts in self.trains]
+        return sizes[-1] if self.are_growing else sum(sizes)
 
-    def train_parts(self, chunk: int) -> list[RowNumbers]:
+    def train_parts(self, chunk: int) -> list[RowIndices]:
         """Return the prepared rows that a chunk's model is trained on."""
         if self.trains is None:
             start, stop = int(self.bounds[chunk]), int(self.bounds[chunk + 1])
             return [slice(0, start), slice(stop, self.n_rows)]
         return self.trains[chunk]
 
-    def test_rows(self, first: int, last: int) -> RowNumbers:
+    def test_rows(self, first: int, last: int) -> RowIndices:
         """Return the prepared rows that the chunks ``first`` to ``last - 1`` test."""
         part = slice(int(self.bounds[first]), int(self.bounds[last]))
-        return part if self.tested is None else self.tested[part]
+        return part if self.tested_rows is None else self.tested_rows[part]
 
     def groups(self, most_rows: int, most_chunks: int) -> Iterator[tuple[int, int]]:
         """Yield first and last + 1 of consecutive chunks with up to ``most_rows`` test rows."""
@@ -160,7 +160,7 @@ class FoldsLeftOut(Chunks):
         """Return the chunks of models."""
         bounds = folds.bounds.tolist()
         rows = [np.arange(*ends, dtype=np.uint32) for ends in pairwise(bounds)]
-        trains: list[list[RowNumbers]] = []
+        trains: list[list[RowIndices]] = []
         for model in models:
             ends = [0, *(end for fold in model for end in bounds[fold : fold + 2]), folds.n_rows]
             trains.append([slice(*part) for part in zip(ends[::2], ends[1::2], strict=True)])
@@ -170,7 +170,7 @@ class FoldsLeftOut(Chunks):
         return cls(folds.n_rows, begins, tested, trains, folds=folds, models=models)
 
     @property
-    def ends(self) -> np.ndarray:
+    def scored_bounds(self) -> np.ndarray:
         """The bounds of the single folds."""
         return np.concatenate([[0], np.cumsum(self.folds.sizes[np.concatenate(self.models)])])
 
@@ -181,7 +181,7 @@ class FoldsLeftOut(Chunks):
 
 
 def copy_rows(
-    rows: PreparedRows, part: RowNumbers, out: np.ndarray, chunk: int | None = None
+    rows: PreparedRows, part: RowIndices, out: np.ndarray, chunk: int | None = None
 ) -> None:
     """Copy some rows, dense or sparse, into an array, and release their pages if X is on disk.
 
@@ -301,7 +301,7 @@ class Source:
         return Moments(counts, weights, means, scatters, spread)
 
     def fill(
-        self, part: RowNumbers, out: np.ndarray, chunk: int | None = None
+        self, part: RowIndices, out: np.ndarray, chunk: int | None = None
     ) -> np.ndarray | None:
         """Copy rows and their targets into an array, and return their weights.
 
@@ -312,7 +312,7 @@ class Source:
         weights = self.rows.weights
         return None if weights is None else weights[part].astype(np.float64)
 
-    def collect(self, part: RowNumbers) -> Moments:
+    def collect(self, part: RowIndices) -> Moments:
         """Return the moments of some rows; remote ones are a slice, read block after block."""
         if isinstance(self.rows.X, RemoteBlocks):
             if self.make is None:
@@ -322,10 +322,10 @@ class Source:
             return reduce(merge, of_blocks, self.nothing())
         sums = self.nothing()
         spread = sums.spread
-        buffer = np.empty((min(BLOCK, n_rows_of(part)), self._n_read))
+        buffer = np.empty((min(BLOCK, count_rows(part)), self._n_read))
         for group, numbers in self._by_group(part):
             for block_rows in blocks(numbers):
-                block = buffer[: n_rows_of(block_rows)]
+                block = buffer[: count_rows(block_rows)]
                 weights = self.fill(block_rows, block)
                 if spread is not None:
                     spread = merge_spreads(spread, spread_of(block[:, : self.rows.n_features]))
@@ -337,7 +337,7 @@ class Source:
         first = slice(0, int(chunks.bounds[0]))
         return [self.collect(first)] if first.stop else []
 
-    def _by_group(self, part: RowNumbers) -> Iterator[tuple[int, RowNumbers]]:
+    def _by_group(self, part: RowIndices) -> Iterator[tuple[int, RowIndices]]:
         """Yield row numbers by group."""
         if self.n_groups == 1:
             yield 0, part
@@ -472,7 +472,7 @@ TrainAndTest = tuple[Moments, Moments | None]
 
 
 def moments_of_folds(
-    source: Source, chunks: Chunks, keep: Keep, n_jobs: int, with_test: bool
+    source: Source, chunks: Chunks, keep: ArrayCache, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of each chunk's training and test rows, chunk after chunk.
 
@@ -514,7 +514,7 @@ def _leave_one_part_out(parts: list[Moments], outside: list[Moments]) -> Iterato
 
 
 def _without_folds(
-    source: Source, chunks: FoldsLeftOut, keep: Keep, n_jobs: int
+    source: Source, chunks: FoldsLeftOut, keep: ArrayCache, n_jobs: int
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of all rows outside one or two folds, which are read once."""
     outside = source.before(chunks.folds)
@@ -533,7 +533,7 @@ def _without_folds(
 
 
 def moments_of_chunks(
-    source: Source, chunks: Chunks, keep: Keep, n_jobs: int, name: str = "chunks"
+    source: Source, chunks: Chunks, keep: ArrayCache, n_jobs: int, name: str = "chunks"
 ) -> np.ndarray:
     """Return the moments of each chunk's test rows, (n_chunks, n_numbers), cached by a name.
 
@@ -555,8 +555,8 @@ def _of_train_rows(
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of training rows; growing first parts of the rows are read once."""
     assert chunks.trains is not None
-    grow, start = chunks.grow, 0
-    parts: list[RowNumbers] = []
+    grow, start = chunks.are_growing, 0
+    parts: list[RowIndices] = []
     for (rows,) in chunks.trains:
         parts.append(slice(start, rows.stop) if isinstance(rows, slice) else rows)
         if grow and isinstance(rows, slice):

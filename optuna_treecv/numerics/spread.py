@@ -10,14 +10,14 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
 #: The prepared rows of a training or a test set.
-RowNumbers = slice | Array
+RowIndices = slice | Array
 
 #: The rows of one block of float64, so that no copy of all rows is ever widened. With a hundred
 #: columns it fits into a second-level cache.
 BLOCK = 1024
 
 
-def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:
+def blocks(part: RowIndices, size: int = BLOCK) -> Iterator[RowIndices]:
     """Yield row numbers in blocks; those of a slice are slices."""
     if isinstance(part, slice):
         for start in range(part.start, part.stop, size):
@@ -27,7 +27,7 @@ def blocks(part: RowNumbers, size: int = BLOCK) -> Iterator[RowNumbers]:
         yield part[start : start + size]
 
 
-def n_rows_of(part: RowNumbers) -> int:
+def count_rows(part: RowIndices) -> int:
     """Return the number of rows."""
     return part.stop - part.start if isinstance(part, slice) else len(part)
 

@@ -28,11 +28,11 @@ from optuna_treecv.caching.keys import Key
 from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import parameter_names
 from optuna_treecv.numerics.blas import one_blas_thread
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import FoldsLeftOut
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import why_not_ahead
 from optuna_treecv.preprocessing.parts import COMPOSED
@@ -114,9 +114,9 @@ class Family(ABC):
         The parameters of iterative solvers, which have no effect on converged models.
     is_slow_left_out : bool
         Whether each held-out row of leave-one-out takes a search.
-    maps_dense_rows : bool
+    maps_need_dense_rows : bool
         Whether transformers that are fitted per fold need dense rows.
-    n_points : int
+    n_candidates : int
     n_distinct : int
         The number of points that are computed; the others have the same models.
     """
@@ -124,7 +124,7 @@ class Family(ABC):
     parameters: tuple[str, ...]
     ignored: tuple[str, ...] = ()
     is_slow_left_out = False
-    maps_dense_rows = False
+    maps_need_dense_rows = False
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Family(ABC):
         scaler: StandardScaler | None,
         n_jobs: int,
     ) -> None:
-        self.n_points = self.n_distinct = len(estimators)
+        self.n_candidates = self.n_distinct = len(estimators)
         #: (rows) -> this family bound to other rows, with one thread.
         self.make = partial(type(self), estimators, scaler=scaler, n_jobs=1)
         self.rows = self._rows = rows
@@ -170,14 +170,14 @@ class Family(ABC):
         """
 
     def squares(
-        self, chunks: Chunks, keep: Keep
+        self, chunks: Chunks, keep: ArrayCache
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the sums of squares of the rows that are scored together, without predictions.
 
         Returns
         -------
-        errors : ndarray of shape (n_points, n_scored, n_targets)
-            sum w (y - prediction)^2, of the rows between two of ``chunks.ends``.
+        errors : ndarray of shape (n_candidates, n_scored, n_targets)
+            sum w (y - prediction)^2, of the rows between two of ``chunks.scored_bounds``.
         totals : ndarray of shape (n_scored, n_targets)
             sum w (y - mean)^2, with the mean of the test rows.
         weights : ndarray of shape (n_scored,)
@@ -187,7 +187,7 @@ class Family(ABC):
         return None
 
     @abstractmethod
-    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk with models that are trained on its training rows.
 
         Parameters
@@ -199,7 +199,7 @@ class Family(ABC):
 
         Yields
         ------
-        (slice, ndarray of shape (n_points, n_rows, n_outputs))
+        (slice, ndarray of shape (n_candidates, n_rows, n_outputs))
             Consecutive chunks, from the first to the last one, and the predictions of their rows.
 
         Raises
@@ -209,14 +209,14 @@ class Family(ABC):
         """
 
 
-def decisions_of(outputs: np.ndarray, method: str) -> np.ndarray:
+def to_predictions(outputs: np.ndarray, method: str) -> np.ndarray:
     """Return class codes or decision values from outputs; two classes have one output."""
     if outputs.shape[1] > 1:
-        return largest_class(outputs) if method == "predict" else outputs
+        return argmax_of_rows(outputs) if method == "predict" else outputs
     return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
 
 
-def largest_class(outputs: np.ndarray) -> np.ndarray:
+def argmax_of_rows(outputs: np.ndarray) -> np.ndarray:
     """Return the first largest output of each row, as ``argmax`` does.
 
     The outputs of a class are next to each other in memory, so that comparing one class with the
@@ -307,7 +307,7 @@ def split_for_family(
 
 
 class CachedSums:
-    """The sums that a family caches for other candidates, a ``numerics.moments.Keep``.
+    """The sums that a family caches for other candidates, a ``numerics.moments.ArrayCache``.
 
     It also references the arrays itself during one evaluation of several candidates.
 
@@ -345,19 +345,19 @@ class CachedSums:
         return self._arrays[key]
 
 
-def ignored_in_words(names: Sequence[str]) -> str:
+def describe_ignored(names: Sequence[str]) -> str:
     """Return a sentence about ignored parameters, after a space; "" without any."""
     text = f" Models are solved to convergence, so {', '.join(names[:-1])} and "
     return f"{text}{names[-1]} are ignored." if names else ""
 
 
-def chunks_of(cut: Cut) -> Chunks:
+def make_chunks(cut: Cut) -> Chunks:
     """Return the training and test rows of each model as numbers of prepared rows."""
     if isinstance(cut, Folds):
         return Chunks(cut.n_rows, cut.begins())
     if isinstance(cut, FoldPairs):
-        return FoldsLeftOut.of(chunks_of(cut.folds), cut.models)
-    trains: list[list[RowNumbers]] = []
+        return FoldsLeftOut.of(make_chunks(cut.folds), cut.models)
+    trains: list[list[RowIndices]] = []
     for chunk in range(cut.n_folds):
         rows = cut.prepared(cut.split(chunk).train_rows())
         is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))

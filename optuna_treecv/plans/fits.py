@@ -29,21 +29,21 @@ from optuna_treecv.rows.folds import Cut
 from optuna_treecv.scoring.metrics import Metric
 
 
-def cost_of_trainings(request: Request, kind: str) -> str:
+def describe_trainings(request: Request, kind: str) -> str:
     """Return a sentence: the number of fits or trainings (``kind``), and of their rows."""
     n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
     n_rows = request.cross_validation.n_updates_standard
     return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in total."
 
 
-def targets_of(request: Request) -> np.ndarray:
+def encode_targets(request: Request) -> np.ndarray:
     """Return the class codes, or the numbers, of all rows in the given order."""
     y, classes = request.data.y, request.classes
     codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
     return request.cross_validation.fact("targets as numbers", codes)
 
 
-def along_tree(cut: Cut, chunk: int) -> np.ndarray:
+def order_in_tree(cut: Cut, chunk: int) -> np.ndarray:
     """Return the position in the fits of each test row of a fold, in the order of the tree."""
     rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
     order = np.empty(len(rows), np.intp)
@@ -51,7 +51,7 @@ def along_tree(cut: Cut, chunk: int) -> np.ndarray:
     return order
 
 
-def fold_task_of(
+def make_fold_task(
     request: Request,
     candidate: Candidate,
     repeat: Repeat,
@@ -122,7 +122,7 @@ def _find_unpicklable(task: FoldTask) -> str | None:
     return None
 
 
-def responses_of_fits(
+def predict_by_fits(
     request: Request, candidate: Candidate, repeat: Repeat, method: str
 ) -> np.ndarray:
     """Return the predictions of the fits of the folds."""
@@ -130,7 +130,7 @@ def responses_of_fits(
     why = request.data.why_only_fit(is_classifier(candidate))
     if method != "predict" and why.startswith("y has"):
         raise ValueError(f"response_method must be 'predict' because {why}, got {method!r}.")
-    fold_task = fold_task_of(request, candidate, repeat)
+    fold_task = make_fold_task(request, candidate, repeat)
     chunks, n_jobs = range(cut.n_folds), request.settings.n_jobs
     with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):
         responses = Parallel(n_jobs)(

@@ -37,14 +37,14 @@ from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import last_step
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.plans.family import CachedSums
-from optuna_treecv.plans.family import chunks_of
 from optuna_treecv.plans.family import computing
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
+from optuna_treecv.plans.family import make_chunks
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.family import split_for_family
 from optuna_treecv.preprocessing.fitted import Table
@@ -93,15 +93,15 @@ class JointPlan(Plan):
 
     Attributes
     ----------
-    lost, refused : str
+    reason_not_finite, reason_failed : str
         The reasons of refits per fold if a model is not finite, and if the family raises an error.
-    reads_again : bool
+    rereads_rows : bool
         Whether each candidate reads the rows.
     """
 
-    lost: str
-    refused: str
-    reads_again = False
+    reason_not_finite: str
+    reason_failed: str
+    rereads_rows = False
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request)
@@ -121,14 +121,14 @@ class JointPlan(Plan):
         They predict by ``method``, or else by the methods that the scores need.
         """
 
-    def named(self) -> Sequence[Any]:
+    def fixed_parts(self) -> Sequence[Any]:
         """Return the parts of the estimator without the values of its free parameters."""
         last = copy(self.parts.last)
         for name in self.parts.names:
             setattr(last, name, None)
         return [*self.parts.steps, self.parts.scaler, last]
 
-    def point(self, candidate: Candidate, repeat: Repeat) -> Any:
+    def free_values(self, candidate: Candidate, repeat: Repeat) -> Any:
         """Return the value of the free parameter, or a tuple of several values or none."""
         last = last_step(candidate)
         values = tuple(getattr(last, name) for name in self.parts.names)
@@ -136,10 +136,10 @@ class JointPlan(Plan):
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the keys of the scores."""
-        cached = self.once(
+        cached = self.compute_once(
             ("scores", repeat.number),
-            lambda: kept_scores(self.request, repeat, self.name, self.named()),
-        ).at(self.point(candidate, repeat))
+            lambda: kept_scores(self.request, repeat, self.name, self.fixed_parts()),
+        ).at(self.free_values(candidate, repeat))
         results = results_of(self.request, repeat, cached)
         return results._replace(group=cached.of_sums, bound=cached.of_sums)
 
@@ -153,18 +153,20 @@ class JointPlan(Plan):
             yield self._failed(error)
 
     def _failed(self, error: ValueError, candidate: int = 0) -> Failed:
-        reason = f"{self.refused} ({str(error).removesuffix('.')})"
-        return Failed(error, self.lost if self.lost in str(error) else reason, candidate)
+        reason = self.reason_not_finite
+        if reason not in str(error):
+            reason = f"{self.reason_failed} ({str(error).removesuffix('.')})"
+        return Failed(error, reason, candidate)
 
     def _not_finite(self) -> ValueError:
         return ValueError(
-            f"method={self.name!r} must find models whose outputs are finite, but {self.lost}; "
-            "use method='auto' instead."
+            f"method={self.name!r} must find models whose outputs are finite, but "
+            f"{self.reason_not_finite}; use method='auto' instead."
         )
 
     def _evaluate(self, work: Work) -> Generator[Event]:
         candidates, sinks, repeat, _, _, (name_of_sums, *_) = work
-        request, chunks = self.request, chunks_of(repeat.cut)
+        request, chunks = self.request, make_chunks(repeat.cut)
         rows = self.rows(repeat)
         sums = CachedSums(request.cross_validation.shared.memory, name_of_sums)
         # The number of candidates whose predictions take little memory.
@@ -172,14 +174,14 @@ class JointPlan(Plan):
         n_outputs = n_outputs if rows.classes is None else len(rows.classes)
         n_rows = chunks.bounds[-1] if request.pools else max(chunks.sizes.max(), _ROWS)
         size = max(1, _MOST_BYTES // (8 * int(n_rows) * n_outputs))
-        squares = partial(_follows_from_squares, request, rows, chunks)
-        has_squares = not request.needs_rows and self.once(("squares", repeat.number), squares)
+        key, squares = ("squares", repeat.number), partial(_use_squares, request, rows, chunks)
+        use_squares = not request.needs_rows and self.compute_once(key, squares)
         lost: set[int] = set()
         with computing():
             for begin in range(0, len(candidates), size):
                 family = self.bind(repeat, rows, candidates[begin : begin + size])
-                tested = self._from_squares(family, chunks, sums) if has_squares else None
-                for number, event in tested or self.tested(family, repeat, rows, chunks, sums):
+                tested = self._from_squares(family, chunks, sums) if use_squares else None
+                for number, event in tested or self.test_folds(family, repeat, rows, chunks, sums):
                     candidate = begin + number
                     rows_of = event.predictions
                     is_lost = np.any(
@@ -193,11 +195,11 @@ class JointPlan(Plan):
                         yield event._replace(candidate=candidate, n_needed=n_needed)
         for candidate in sorted(lost):
             yield self._failed(self._not_finite(), candidate)
-        is_read = sums.were_cached and not self.reads_again
+        is_read = sums.were_cached and not self.rereads_rows
         for sink in sinks:
             sink.cost.seconds_prepare = rows.seconds
             sink.cost.n_updates += 0 if is_read else chunks.n_read
-            is_read = not self.reads_again  # the first candidate reads the rows for all
+            is_read = not self.rereads_rows  # the first candidate reads the rows for all
 
     def _from_squares(
         self, family: Family, chunks: Chunks, sums: CachedSums
@@ -213,7 +215,7 @@ class JointPlan(Plan):
         points = (FoldScores(of_point, *unknown) for of_point in scores)
         return [(i, TestedFolds(i, Node(0, n_folds), 0, scores=s)) for i, s in enumerate(points)]
 
-    def tested(
+    def test_folds(
         self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: CachedSums
     ) -> Iterator[tuple[int, TestedFolds]]:
         """Yield the numbers of candidates with tested folds, the last folds of a repeat last.
@@ -226,8 +228,8 @@ class JointPlan(Plan):
         for part, outputs in self.predictions(family, chunks, sums):
             first, last = part.start, part.stop
             begin, end = chunks.bounds[[first, last]]
-            folds = Node(*np.searchsorted(chunks.ends, [begin, end]).tolist())
-            bounds = chunks.ends[folds.first : folds.last + 1] - begin
+            folds = Node(*np.searchsorted(chunks.scored_bounds, [begin, end]).tolist())
+            bounds = chunks.scored_bounds[folds.first : folds.last + 1] - begin
             begins = None if bounds[-1] == len(bounds) - 1 else bounds[:-1]
             test_rows = chunks.test_rows(first, last)
             for number, of_point in enumerate(outputs):
@@ -246,7 +248,7 @@ class JointPlan(Plan):
         tested = _test_in_blocks(family, chunks, sums, None)
         return ((slice(*folds), out) for folds, _, out in tested if out is not None)
 
-    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+    def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
         """Return the result of ``make``, which is called once for all candidates."""
         if name not in self._made:
             self._made[name] = make()
@@ -259,7 +261,7 @@ class JointPlan(Plan):
             rows = self.rows(repeat)
             family = self.bind(repeat, rows, [candidate], method)
             with computing():
-                tested = self.predictions(family, chunks_of(repeat.cut), CachedSums())
+                tested = self.predictions(family, make_chunks(repeat.cut), CachedSums())
                 outputs = np.concatenate([outputs[0] for _, outputs in tested])
                 prepared = family.response(outputs, method)
             if not np.all(np.isfinite(outputs)):
@@ -270,7 +272,7 @@ class JointPlan(Plan):
         return in_given_order(prepared, rows.order, classes)
 
 
-def _follows_from_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
+def _use_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
     """Return whether scores follow from sums of squares, which take less time than predictions.
 
     The sums are over the weights of training, which may have been rounded.
@@ -281,7 +283,7 @@ def _follows_from_squares(request: Request, rows: PreparedRows, chunks: Chunks) 
         and (rows.weights is None or rows.weights.dtype == np.float64)
         and follows_from_squares(request.scoring.metrics)
         and not chunks.are_single_rows
-        and int(np.median(np.diff(chunks.ends))) >= rows.n_features
+        and int(np.median(np.diff(chunks.scored_bounds))) >= rows.n_features
     )
 
 
@@ -305,15 +307,15 @@ class SumsPlan(JointPlan):
     ----------
     families : dict of type to type
         The family of each estimator.
-    takes, foreign : str
+    required, reason_unsupported : str
         The estimators that the engine takes, and the reason why it does not take others.
     relevance : int
         See ``Declined``, for an estimator of no family.
     """
 
     families: Mapping[type, type[Family]]
-    takes: str
-    foreign: str
+    required: str
+    reason_unsupported: str
     relevance = 0
     why_one_epoch: str
 
@@ -355,8 +357,8 @@ class SumsPlan(JointPlan):
             return cross_validation.rows_in(layout, repeat, partial(_after, parts.steps), name)
         rows, maps = cross_validation.rows_in(layout, repeat, table.transform, table.name), None
         if table.has_maps:
-            make = partial(table.maps, rows, chunks_of(repeat.cut))
-            maps = self.once(("maps", repeat.number), make)
+            make = partial(table.maps, rows, make_chunks(repeat.cut))
+            maps = self.compute_once(("maps", repeat.number), make)
         return replace(rows, n_features=table.n_features, maps=maps)
 
     def bind(
@@ -372,7 +374,7 @@ class SumsPlan(JointPlan):
 
 def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
     """Return a plan of a kind, or the reason why there is none."""
-    parts = split_for_family(request.estimator, kind.families, kind.foreign)
+    parts = split_for_family(request.estimator, kind.families, kind.reason_unsupported)
     is_family = type(last_step(request.estimator)) in kind.families
     why_not = _why_not(kind, request, parts)
     if not why_not and isinstance(parts, Parts):
@@ -380,9 +382,9 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
     if why_not or isinstance(parts, str):
         kinds = ", ".join(family.__name__ for family in kind.families)
         advice = (
-            f"method={kind.name!r} must have {kind.takes} ({kinds}), alone or after stateless "
-            f"transformers or ones that learn statistics of columns, but {why_not}; use "
-            "method='auto' instead."
+            f"method={kind.name!r} must have {kind.required} ({kinds}), alone or after "
+            "transformers that are stateless or learn statistics of columns, but "
+            f"{why_not}; use method='auto' instead."
         )
         free = request.estimator.get_params() if isinstance(parts, str) else parts.parameters
         return Declined(why_not, advice, free, 2 if is_family else kind.relevance)
@@ -455,7 +457,8 @@ def table_of(request: Request, parts: Parts) -> Table | str | None:
     if not parts.kinds:
         return None
     steps, kinds, has_one_form = parts.steps[0], parts.kinds, parts.has_one_form
-    forms, of_rows = (has_one_form, parts.family.maps_dense_rows), request.cross_validation.steps
+    forms = has_one_form, parts.family.maps_need_dense_rows
+    of_rows = request.cross_validation.steps
     cuts = [repeat.cut for repeat in request.cross_validation.repeats]
     name = first_key((steps, dict(kinds)), encode, lasting_key)
     if name is not None:
@@ -507,17 +510,17 @@ def test_in_block(
     -------
     scores : list of FoldScores
         The scores of each point in the whole chunks.
-    outputs : dict of int to ndarray of shape (n_points, n_rows, n_outputs)
+    outputs : dict of int to ndarray of shape (n_candidates, n_rows, n_outputs)
         The outputs of the other chunks, by their numbers.
     """
     rows = block.rows
     family = make(rows)
     chunks = Chunks(len(rows.order), begins)
-    scores: list[list[FoldScores]] = [[] for _ in range(family.n_points)]
+    scores: list[list[FoldScores]] = [[] for _ in range(family.n_candidates)]
     outputs = {}
     with np.errstate(all="ignore"):
         for first, last in chunks.groups(_ROWS, chunks.n_chunks):
-            _, predicted = family.tested(chunks, first, last, models[first:last])
+            _, predicted = family.predict(chunks, first, last, models[first:last])
             here = begins[first : last + 1] - begins[first]
             for chunk in range(first, last):
                 if chunk not in whole:
@@ -550,7 +553,7 @@ def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
 
 
 def scores_of_blocks(
-    request: Request, family: Any, rows: PreparedRows, chunks: Chunks, sums: Keep
+    request: Request, family: Any, rows: PreparedRows, chunks: Chunks, sums: ArrayCache
 ) -> Iterator[tuple[int, TestedFolds]]:
     """Yield the scores that blocks return, and predictions for folds in several blocks."""
     scored = request.scoring.metrics, request.estimator
@@ -567,7 +570,7 @@ def scores_of_blocks(
 
 
 def _test_in_blocks(
-    family: Any, chunks: Chunks, sums: Keep, scored: tuple[Sequence[Metric], Any] | None
+    family: Any, chunks: Chunks, sums: ArrayCache, scored: tuple[Sequence[Metric], Any] | None
 ) -> Iterator[tuple[Node, list[FoldScores], np.ndarray | None]]:
     """Yield tested chunks with their scores, or with the outputs, in their order.
 

@@ -36,9 +36,9 @@ from optuna_treecv.estimators.base import seeded
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.spread import BLOCK
 from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import count_rows
 from optuna_treecv.numerics.spread import merge_spreads
-from optuna_treecv.numerics.spread import n_rows_of
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.numerics.spread import scale_of
 from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.preprocessing.decisions import DividedPipeline
@@ -525,7 +525,7 @@ class Table:
         missing = _columns(shared, np.arange(d, d + len(self._filled))) == 1
         values[:, filled] = np.where(missing, np.nan, values[:, filled])
         sets = [chunks.train_parts(chunk) for chunk in range(chunks.n_chunks)]
-        n_rows = np.array([[sum(map(n_rows_of, parts))] for parts in sets])
+        n_rows = np.array([[sum(map(count_rows, parts))] for parts in sets])
         observed = _spreads_of_sets(values, chunks)
         fill, centre, scale = np.zeros((3, *observed.mean.shape))
         scale += 1
@@ -580,7 +580,7 @@ def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
     zeros = np.zeros(values.shape[1])
     nothing = Spread(zeros, zeros, zeros, zeros + np.inf, zeros - np.inf)
 
-    def of(rows: RowNumbers) -> Spread:
+    def of(rows: RowIndices) -> Spread:
         spreads = (_spread_of_known(values[block]) for block in blocks(rows, _ROWS))
         return reduce(merge_spreads, spreads, nothing)
 
@@ -612,7 +612,7 @@ def _spread_of_known(block: np.ndarray) -> Spread:
 def _statistics(
     part: TablePlaceholder,
     values: np.ndarray,
-    sets: list[list[RowNumbers]],
+    sets: list[list[RowIndices]],
     observed: Spread,
     columns: np.ndarray,
 ) -> np.ndarray:

@@ -452,12 +452,12 @@ def follows_from_squares(metrics: Sequence[Metric]) -> bool:
 def scores_from_squares(
     metrics: Sequence[Metric], errors: Array, totals: Array, weights: Array
 ) -> Array | None:
-    """Return the scores, (n_points, n_metrics, n_folds); None if the sums do not define them.
+    """Return the scores, (n_candidates, n_metrics, n_folds); None if the sums do not define them.
 
     Parameters
     ----------
     metrics : sequence of Metric
-    errors : ndarray of shape (n_points, n_folds, n_targets)
+    errors : ndarray of shape (n_candidates, n_folds, n_targets)
         sum w (y - prediction)^2 of each fold.
     totals : ndarray of shape (n_folds, n_targets)
         sum w (y - mean)^2.

@@ -42,9 +42,9 @@ from optuna_treecv.engines.ensembles.growth import of_size
 from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import seeded
-from optuna_treecv.plans.fits import along_tree
-from optuna_treecv.plans.fits import cost_of_trainings
-from optuna_treecv.plans.fits import responses_of_fits
+from optuna_treecv.plans.fits import describe_trainings
+from optuna_treecv.plans.fits import order_in_tree
+from optuna_treecv.plans.fits import predict_by_fits
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.partition import Node
@@ -152,7 +152,7 @@ class GrowingPlan(Plan):
 
     def cost(self) -> str:
         """Return a sentence on the cost: how many ensembles are grown, and on how many rows."""
-        return cost_of_trainings(self.request, "growths")
+        return describe_trainings(self.request, "growths")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the keys of the scores; none for the best number of trees."""
@@ -179,7 +179,7 @@ class GrowingPlan(Plan):
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the predictions of the fits of the folds."""
-        return responses_of_fits(self.request, candidate, repeat, method)
+        return predict_by_fits(self.request, candidate, repeat, method)
 
 
 class GrowingFolds:
@@ -255,7 +255,7 @@ class GrowingFolds:
 
     def _along_tree(self, chunk: int, rows: TestedRows) -> TestedRows:
         """Return the test rows of a fold in the order of prepared rows."""
-        order = along_tree(self._folds.cut, chunk)
+        order = order_in_tree(self._folds.cut, chunk)
         weights = None if rows.weights is None else rows.weights[order]
         targets = np.asarray(rows.targets)[order]
         return replace(rows, outputs=rows.outputs[order], targets=targets, weights=weights)

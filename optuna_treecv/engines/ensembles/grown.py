@@ -34,8 +34,8 @@ from optuna_treecv.engines.ensembles.growth import with_last
 from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import in_columns
 from optuna_treecv.numerics.moments import in_order
-from optuna_treecv.plans.fits import fold_task_of
-from optuna_treecv.plans.fits import targets_of
+from optuna_treecv.plans.fits import encode_targets
+from optuna_treecv.plans.fits import make_fold_task
 from optuna_treecv.plans.fold_task import FoldResult
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import is_integer
@@ -94,7 +94,7 @@ class GrownFolds:
         self._request, self._candidate = request, candidate
         self._scorer = FoldScorer(request, candidate)
         self.cut = repeat.cut
-        self._fold_task = fold_task_of(request, candidate, repeat, shares_steps=True)
+        self._fold_task = make_fold_task(request, candidate, repeat, shares_steps=True)
         prefix, last = divided(self._fold_task.estimator)
         kind = kind_of(last)
         assert kind is not None
@@ -280,7 +280,7 @@ class GrownFolds:
 
         begins = np.arange(0, len(rows), len(rows) // len(outputs))
         together = np.hstack(columns, dtype=np.float64)
-        return TestedRows(together, respond, targets_of(self._request)[rows], weights, begins)
+        return TestedRows(together, respond, encode_targets(self._request)[rows], weights, begins)
 
     def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
         """Return the scores of a fold after several numbers of its trees.

@@ -33,12 +33,12 @@ from optuna_treecv.estimators.base import lay_out
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import TreeCVEstimator
 from optuna_treecv.estimators.incremental import is_incremental
-from optuna_treecv.plans.fits import along_tree
-from optuna_treecv.plans.fits import cost_of_trainings
+from optuna_treecv.plans.fits import describe_trainings
+from optuna_treecv.plans.fits import encode_targets
 from optuna_treecv.plans.fits import explained
-from optuna_treecv.plans.fits import fold_task_of
-from optuna_treecv.plans.fits import responses_of_fits
-from optuna_treecv.plans.fits import targets_of
+from optuna_treecv.plans.fits import make_fold_task
+from optuna_treecv.plans.fits import order_in_tree
+from optuna_treecv.plans.fits import predict_by_fits
 from optuna_treecv.plans.fold_task import FoldResult
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.rows.partition import Node
@@ -92,7 +92,7 @@ class FitPlan(Plan):
 
     def cost(self) -> str:
         """Return a sentence with the number of fits and of their rows."""
-        return cost_of_trainings(self.request, "fits")
+        return describe_trainings(self.request, "fits")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the keys of the stored results of each fold."""
@@ -106,7 +106,7 @@ class FitPlan(Plan):
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the predictions for all rows, each by the fit that did not see it."""
-        return responses_of_fits(self.request, candidate, repeat, method)
+        return predict_by_fits(self.request, candidate, repeat, method)
 
 
 class _Fits:
@@ -131,7 +131,7 @@ class _Fits:
         self._methods = list(dict.fromkeys(response_of(metric, candidate) for metric in pooled))
         methods = tuple(m for m in request.kept_responses if m not in self._methods)
         self._methods += methods
-        self._fold_task = fold_task_of(request, candidate, repeat, self._metrics, methods)
+        self._fold_task = make_fold_task(request, candidate, repeat, self._metrics, methods)
         data, cache = cross_validation.data_name(), cross_validation.shared.cache
         estimators = [self._fold_task.estimator]
         self._kept = KeptScores.of(cache, data, b"", "fit", estimators, scoring).at(())
@@ -187,10 +187,10 @@ class _Fits:
         """Return the test rows of a fold in the order of the tree, with their predictions."""
         request, fold_task = self._request, self._fold_task
         rows = self._cut.tested_from(chunk, chunk + 1)
-        targets = None if request.data.y is None else targets_of(request)[rows]
+        targets = None if request.data.y is None else encode_targets(request)[rows]
         weights = None if fold_task.score_weights is None else fold_task.score_weights[rows]
         begins = None if request.cross_validation.tests_single_rows else np.zeros(1, np.intp)
-        outputs = responses[along_tree(self._cut, chunk)]
+        outputs = responses[order_in_tree(self._cut, chunk)]
         return TestedRows(outputs, self._respond, targets, weights, begins)
 
     def _respond(self, outputs: Array, method: str) -> Array:

@@ -37,15 +37,15 @@ from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import lay_out
 from optuna_treecv.estimators.base import unset_seeds
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import Parts
-from optuna_treecv.plans.fits import along_tree
-from optuna_treecv.plans.fits import fold_task_of
+from optuna_treecv.plans.fits import make_fold_task
+from optuna_treecv.plans.fits import order_in_tree
 from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
@@ -135,8 +135,8 @@ class NeighborsPlan(JointPlan):
 
     name = "neighbors"
     reason = "one search for neighbours serves all values of n_neighbors and weights"
-    lost = "a prediction is not finite"
-    refused = "one search cannot serve all settings"
+    reason_not_finite = "a prediction is not finite"
+    reason_failed = "one search cannot serve all settings"
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
@@ -149,14 +149,14 @@ class NeighborsPlan(JointPlan):
             at_once=True,
         )
 
-    def point(self, candidate: Candidate, repeat: Repeat) -> object:
+    def free_values(self, candidate: Candidate, repeat: Repeat) -> object:
         """Return the values of free parameters, and the seed of transformers without one."""
-        point, seed = super().point(candidate, repeat), self.seed(repeat)
+        point, seed = super().free_values(candidate, repeat), self.seed(repeat)
         return point if seed is None else (point, seed)
 
     def seed(self, repeat: Repeat) -> int | None:
         """Return the seed of the fits of a repeat; None if the estimator has all its seeds."""
-        lacks_one = self.once("unset seeds", partial(unset_seeds, self.request.estimator))
+        lacks_one = self.compute_once("unset seeds", partial(unset_seeds, self.request.estimator))
         return self.request.settings.seed + repeat.number if lacks_one else None
 
     def rows(self, repeat: Repeat) -> PreparedRows:
@@ -267,7 +267,7 @@ class NeighborFolds(Family):
         methods = [method] if method else [*scored, *request.kept_responses]
         width = count_targets(self._y)
         self._columns, self._width = lay_out(list(dict.fromkeys(methods)), rows.classes, width)
-        self._prefix, self._folds = parts.prefix, fold_task_of(request, candidates[0], repeat)
+        self._prefix, self._folds = parts.prefix, make_fold_task(request, candidates[0], repeat)
         points = [last_step(candidate) for candidate in candidates]
         self._at = {repr(self._values(points[0])): self._folds.estimator}
         # The number of neighbours to search for, at least that of each point.
@@ -331,7 +331,7 @@ class NeighborFolds(Family):
             return columns[:, 0].astype(np.intp)
         return columns[:, 0] if method == "predict" and self._y.ndim == 1 else columns
 
-    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk with the neighbours among its training rows."""
         bounds, width = chunks.bounds - chunks.bounds[0], _N_HEADER_COLUMNS + 2 * (self._most + 1)
         groups, search = list(chunks.groups(most_rows, chunks.n_chunks)), self._search
@@ -357,7 +357,7 @@ class NeighborFolds(Family):
             rows = search(first, last) if memory is None else memory[begin:end]
             lists = Lists.of(rows)
             values = self._y[lists.neighbors.astype(np.intp)]
-            numbers, choices = range(self.n_points), self._choices(lists, values)
+            numbers, choices = range(self.n_candidates), self._choices(lists, values)
             outputs, doubts = self._votes(values, lists.typed_distances(), numbers, choices)
             doubts |= self._are_uncertain(lists)
             of_rows = np.searchsorted(bounds, begin + np.flatnonzero(doubts.any(axis=0)), "right")
@@ -372,7 +372,7 @@ class NeighborFolds(Family):
         return np.concatenate(list(in_order(self._n_jobs, self._search_chunk, range(first, last))))
 
     def _search_chunk(self, chunk: int) -> Array:
-        train, places = self._cut.split(chunk).train_rows(), along_tree(self._cut, chunk)
+        train, places = (self._cut.split(chunk).train_rows(), order_in_tree(self._cut, chunk))
         size, (model, X) = self._n_searched(len(train)), self._model(chunk)
         distances, indices = nearest_in_any_order(model, X, size + 1)
         return self._packed(model, size, distances[places], train[indices[places]])
@@ -430,7 +430,7 @@ class NeighborFolds(Family):
         return model, X
 
     def _are_uncertain(self, lists: Lists) -> Array:
-        """Return a mask of rows without enough certain neighbours, (n_points, n_rows).
+        """Return a mask of rows without enough certain neighbours, (n_candidates, n_rows).
 
         Rounding errors may also be too large for the inverse of a distance.
         """
@@ -477,8 +477,8 @@ class NeighborFolds(Family):
 
         Returns
         -------
-        outputs : ndarray of shape (n_points, n_rows, width)
-        doubts : ndarray of shape (n_points, n_rows)
+        outputs : ndarray of shape (n_candidates, n_rows, width)
+        doubts : ndarray of shape (n_candidates, n_rows)
             Whether another choice or order among equal distances may change the prediction.
         """
         outputs = np.empty((len(numbers), len(values), self._width))
@@ -552,7 +552,7 @@ class NeighborFolds(Family):
 
     def _recompute(self, chunk: int, lists: Lists, outputs: Array, doubts: Array) -> None:
         """Recompute the doubtful predictions of a chunk by the estimator itself."""
-        places = along_tree(self._cut, chunk)
+        places = order_in_tree(self._cut, chunk)
         needs_own_fit = (self._sizes > lists.n_certain[0]) | (self._sizes < 1)
         for number in np.flatnonzero(needs_own_fit).tolist():
             outputs[number] = self._predict(*self._fit(chunk, self._points[number]))[places]
@@ -594,7 +594,7 @@ class NeighborFolds(Family):
 
     def _fit_and_predict(self, chunk: int) -> Array:
         """Return the predictions of the only point for a chunk."""
-        return self._predict(*self._fit(chunk, self._points[0]))[along_tree(self._cut, chunk)]
+        return self._predict(*self._fit(chunk, self._points[0]))[order_in_tree(self._cut, chunk)]
 
     def _predict(self, model: Estimator, X: Features) -> Array:
         """Return the predictions of a fitted estimator for rows, (n_rows, width)."""

@@ -45,22 +45,22 @@ from optuna_treecv.engines.newton.terms import SquaredDistance
 from optuna_treecv.engines.newton.terms import Tweedie
 from optuna_treecv.engines.newton.wide import tested_by_wide_models
 from optuna_treecv.estimators.base import weights_of_classes
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import blocks
-from optuna_treecv.numerics.spread import n_rows_of
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import count_rows
+from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.plans.family import CachedSums
-from optuna_treecv.plans.family import chunks_of
 from optuna_treecv.plans.family import computing
-from optuna_treecv.plans.family import decisions_of
+from optuna_treecv.plans.family import describe_ignored
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
-from optuna_treecv.plans.family import ignored_in_words
+from optuna_treecv.plans.family import make_chunks
 from optuna_treecv.plans.family import Parts
+from optuna_treecv.plans.family import to_predictions
 from optuna_treecv.plans.joint import SumsPlan
 from optuna_treecv.plans.joint import table_of
 from optuna_treecv.preprocessing.fitted import Table
@@ -97,7 +97,7 @@ class GLMFolds(Family):
     """Generalised linear models of one class, which differ in one parameter, bound to rows."""
 
     ignored: tuple[str, ...] = ("solver", "max_iter", "tol")
-    maps_dense_rows = True
+    maps_need_dense_rows = True
 
     #: Whether the objective is the mean of losses plus the penalty, instead of the sum.
     has_mean_loss = False
@@ -128,7 +128,7 @@ class GLMFolds(Family):
         """Return the loss."""
 
     def _strengths(self, totals: Array) -> Array:
-        """Return the factors of 1/2 |coef|^2, (n_points, n_sets), relative to a sum of losses.
+        """Return the factors of 1/2 |coef|^2, (n_candidates, n_sets), relative to a sum of losses.
 
         ``totals`` (n_sets,) are the sums of weights of the training sets.
         """
@@ -171,7 +171,7 @@ class GLMFolds(Family):
             return f"a model has more than {_MOST_COEFFICIENTS_LEAVE_ONE_OUT} coefficients"
         return ""
 
-    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
         """Solve for the models of all folds, and yield their predictions of the test rows."""
         rows, n_outputs = self._rows, self._loss.n_outputs
         is_sparse, has_weights = isinstance(rows.X, SparseRows), rows.weights is not None
@@ -193,7 +193,7 @@ class GLMFolds(Family):
             yield from self._solved(chunks, keep, most_rows)
 
     def _leave_one_out(self, n_rows: int) -> Array:
-        """Return leave-one-out predictors, (n_points, n_rows, n_outputs)."""
+        """Return leave-one-out predictors, (n_candidates, n_rows, n_outputs)."""
         no_folds = Chunks(n_rows, np.array([n_rows]))
         sets = Sets.of(no_folds)
         columns, totals = spread_in_sets(self._rows, sets)
@@ -203,7 +203,7 @@ class GLMFolds(Family):
         model = np.zeros((objective.n_outputs, objective.width))
         if objective.has_intercept:
             model[:, -1] = self._loss.first(objective.targets, self._rows.weights)
-        outputs = np.empty((self.n_points, n_rows, objective.n_outputs))
+        outputs = np.empty((self.n_candidates, n_rows, objective.n_outputs))
         is_lost = np.zeros(n_rows, bool)
         order = np.argsort(-penalties.of_columns.sum(axis=(1, 2)), kind="stable")
         near = points_near(objective, penalties[order, -1], model)
@@ -224,7 +224,7 @@ class GLMFolds(Family):
 
     def _changes(
         self, columns: Spread, totals: Array, objective: Objective
-    ) -> Callable[[RowNumbers, Array], Array] | None:
+    ) -> Callable[[RowIndices, Array], Array] | None:
         """Return the ``changes`` of ``RowsOutOfModels``: those of penalties without each row.
 
         A StandardScaler learns a smaller variance without a row far from the mean, and for a mean
@@ -237,7 +237,7 @@ class GLMFolds(Family):
         at = (columns.mean[0] - objective.centre) / objective.scale
         spread = deviations(columns)[0] / objective.scale
 
-        def changes(part: RowNumbers, X: Array) -> Array:
+        def changes(part: RowIndices, X: Array) -> Array:
             parts = np.ones_like(X)
             if has_scales:
                 squares = np.square((X[:, :d] - at) / spread)
@@ -256,21 +256,21 @@ class GLMFolds(Family):
             is_constant = is_constant & (columns.low == 0)
         return np.where(is_constant, columns.low, np.nan)
 
-    def _solved(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+    def _solved(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
         """Yield the predictions of the models of all folds for their test rows."""
         models, objective = self.solved(chunks, keep)
         for first, last in chunks.groups(most_rows, chunks.n_chunks):
             parts = [
                 objective.predictors(
-                    objective.read(x), models[:, chunk], np.full(self.n_points, chunk)
+                    objective.read(x), models[:, chunk], np.full(self.n_candidates, chunk)
                 )
                 for chunk in range(first, last)
                 for x in blocks(chunks.test_rows(chunk, chunk + 1))
             ]
             yield slice(first, last), np.concatenate(parts).transpose(1, 0, 2)
 
-    def solved(self, chunks: Chunks, keep: Keep) -> tuple[Array, Objective]:
-        """Return the models of all folds, (n_points, n_chunks, n_outputs, width).
+    def solved(self, chunks: Chunks, keep: ArrayCache) -> tuple[Array, Objective]:
+        """Return the models of all folds, (n_candidates, n_chunks, n_outputs, width).
 
         Also return their objective, or the first of several.
         """
@@ -286,15 +286,15 @@ class GLMFolds(Family):
                 return keep(f"{name}, class {number}", *what)
 
             solved.append(solve(objective, penalties, constants, keep_of_class))
-        models = np.concatenate(solved, axis=2)  # (n_points, n_chunks, n_outputs, width)
+        models = np.concatenate(solved, axis=2)  # (n_candidates, n_chunks, n_outputs, width)
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
         return models, objectives[0]
 
-    def models_of(self, chunks: Chunks, keep: Keep) -> list[Array]:
+    def models_of(self, chunks: Chunks, keep: ArrayCache) -> list[Array]:
         """Return the coefficients of each chunk's models for unscaled columns.
 
-        Each array has the shape (n_points, n_outputs, width).
+        Each array has the shape (n_candidates, n_outputs, width).
         """
         models, objective = self.solved(chunks, keep)
         d = self._rows.n_features
@@ -303,14 +303,14 @@ class GLMFolds(Family):
             models[..., d] -= models[..., :d] @ objective.centre
         return [*models.transpose(1, 0, 2, 3)]
 
-    def tested(
+    def predict(
         self, chunks: Chunks, first: int, last: int, models: Iterable[Array]
     ) -> TestedChunks:
         """Predict the rows of chunks first to last - 1 with coefficients of ``models_of``."""
         d, parts = self._rows.n_features, []
         for chunk, of_chunk in enumerate(models, first):
             for block in blocks(chunks.test_rows(chunk, chunk + 1)):
-                X = np.empty((n_rows_of(block), d))
+                X = np.empty((count_rows(block), d))
                 copy_rows(self._rows, block, X)
                 z = X @ of_chunk[..., :d].reshape(-1, d).T
                 parts.append(
@@ -397,7 +397,7 @@ class GLMFolds(Family):
             )
         k, codes, weights = len(classes), self._rows.targets, self._rows.weights
         assert codes is not None
-        sets: list[list[RowNumbers]] = [chunks.train_parts(f) for f in range(chunks.n_chunks)]
+        sets: list[list[RowIndices]] = [chunks.train_parts(f) for f in range(chunks.n_chunks)]
         sets.append([slice(0, chunks.n_rows)])
         counts = np.zeros((len(sets), k))
         for of_set, parts in zip(counts, sets, strict=True):
@@ -450,7 +450,7 @@ class LogisticFolds(GLMFolds):
     def response(self, outputs: Array, method: str) -> Array:
         """Return class codes, decision values or probabilities."""
         if method != "predict_proba":
-            return decisions_of(outputs, method)
+            return to_predictions(outputs, method)
         if outputs.shape[1] == 1:
             second = 1 / (1 + np.exp(-outputs))
             shares = np.hstack([1 - second, second])  # rounded as in scikit-learn
@@ -538,7 +538,7 @@ class LinearSVMFolds(GLMFolds):
 
     def response(self, outputs: Array, method: str) -> Array:
         """Return class codes, decision values or predictions."""
-        return outputs[:, 0] if self._rows.classes is None else decisions_of(outputs, method)
+        return outputs[:, 0] if self._rows.classes is None else to_predictions(outputs, method)
 
 
 def _why_wide(facts: Facts) -> str:
@@ -583,12 +583,12 @@ class NewtonPlan(SumsPlan):
 
     name = "newton"
     reason = "the models of all folds are solved jointly"
-    lost = "Newton's method does not converge in a fold"
-    refused = "its folds cannot be solved jointly"
-    reads_again = True
+    reason_not_finite = "Newton's method does not converge in a fold"
+    reason_failed = "its folds cannot be solved jointly"
+    rereads_rows = True
     families = FAMILIES
-    takes = "a generalised linear model"
-    foreign = "{} is not a supported generalised linear model"
+    required = "a generalised linear model"
+    reason_unsupported = "{} is not a supported generalised linear model"
 
     why_one_epoch = "its models are solved to convergence, so that more passes do not change them"
 
@@ -623,7 +623,7 @@ class NewtonPlan(SumsPlan):
         return (
             f"All {folds} start at the solution for all {self.request.data.n_rows:,} rows, "
             f"and all values of {parameters} are solved for in one call."
-            f"{ignored_in_words(self.parts.family.ignored)}"
+            f"{describe_ignored(self.parts.family.ignored)}"
         )
 
 
@@ -632,4 +632,4 @@ def fold_models(plan: NewtonPlan, candidates: Sequence[Candidate], repeat: Repea
     family = plan.bind(repeat, plan.rows(repeat), candidates)
     assert isinstance(family, GLMFolds)
     with computing():
-        return family.models_of(chunks_of(repeat.cut), CachedSums())
+        return family.models_of(make_chunks(repeat.cut), CachedSums())

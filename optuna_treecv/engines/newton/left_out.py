@@ -33,7 +33,7 @@ from optuna_treecv.engines.newton.objective import LanePenalties
 from optuna_treecv.engines.newton.objective import Objective
 from optuna_treecv.engines.newton.solver import metrics_of
 from optuna_treecv.numerics.spread import blocks
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import RowIndices
 
 # The largest bounds on the errors of a row's predictor and loss, and of the mean of losses: half
 # of them for the rows that are refined, and half for the others.
@@ -70,7 +70,7 @@ class RowsOutOfModels:
         self,
         objective: Objective,
         penalty: LanePenalties,
-        changes: Callable[[RowNumbers, np.ndarray], np.ndarray] | None,
+        changes: Callable[[RowIndices, np.ndarray], np.ndarray] | None,
     ) -> None:
         self._objective, self._penalty, self._changes = objective, penalty, changes
         n_rows, n, rows = len(objective.targets), objective.n_outputs, objective.rows
@@ -83,7 +83,7 @@ class RowsOutOfModels:
         self._leverages = np.empty(n_rows)
         self._model, self._thirds = np.empty((n, objective.width)), np.empty((0, 0))
 
-    def _read(self, rows: RowNumbers) -> Iterator[tuple[RowNumbers, np.ndarray]]:
+    def _read(self, rows: RowIndices) -> Iterator[tuple[RowIndices, np.ndarray]]:
         """Yield blocks of rows, with the column of an intercept."""
         for part in blocks(rows):
             yield part, self._objective.read(part)
@@ -103,7 +103,7 @@ class RowsOutOfModels:
             rough = rough[self._are_rough(rough, outputs[rough], errors[rough])]
             if len(rough) == 0:
                 break
-            exact: RowNumbers = slice(0, n_rows) if size == n_rows else np.sort(self._order[:size])
+            exact: RowIndices = slice(0, n_rows) if size == n_rows else np.sort(self._order[:size])
             outside, largest = None, 0.0
             if size < n_rows:
                 outside = self._thirds - self._sum_thirds(exact)
@@ -150,7 +150,7 @@ class RowsOutOfModels:
                 break
             model = model - step
 
-    def _penalty_changes(self, part: RowNumbers, X: np.ndarray) -> np.ndarray:
+    def _penalty_changes(self, part: RowIndices, X: np.ndarray) -> np.ndarray:
         """Return the changes of the penalties of columns (n_rows, width) without each row."""
         if self._changes is None:
             return np.zeros_like(X)
@@ -221,7 +221,7 @@ class RowsOutOfModels:
         return self._z + steps, errors
 
     def _errors(
-        self, part: RowNumbers, norms: np.ndarray, thirds: np.ndarray, largest: float
+        self, part: RowIndices, norms: np.ndarray, thirds: np.ndarray, largest: float
     ) -> np.ndarray:
         """Return bounds of the errors of predictors, from sqrt(d' H d), d' M d and max_j q_j."""
         bend, root = self._objective.loss.most_bend, np.sqrt(1 - self._hats[part])
@@ -229,7 +229,7 @@ class RowsOutOfModels:
             growth = np.exp(2 * bend * norms * largest**0.5 / root)
             return np.asarray(bend / 2 * growth * self._norms[part] * thirds / root)
 
-    def _sum_thirds(self, rows: RowNumbers) -> np.ndarray:
+    def _sum_thirds(self, rows: RowIndices) -> np.ndarray:
         """Return M of some rows, with q_j in the metric of all rows."""
         n, d = self._model.shape
         thirds = np.zeros((n, d, n, d))
@@ -239,7 +239,7 @@ class RowsOutOfModels:
         return thirds.reshape(n * d, n * d)
 
     def _refine(
-        self, lanes: np.ndarray, exact: RowNumbers, outside: np.ndarray | None, largest: float
+        self, lanes: np.ndarray, exact: RowIndices, outside: np.ndarray | None, largest: float
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the predictors of some rows, and bounds of their errors.
 
@@ -298,7 +298,7 @@ class RowsOutOfModels:
         vectors = steps.reshape(len(steps), -1)
         return np.sqrt(np.maximum(np.sum(vectors @ self._hessian * vectors, axis=1), 0))
 
-    def _extra(self, lanes: np.ndarray, steps: np.ndarray, exact: RowNumbers) -> np.ndarray:
+    def _extra(self, lanes: np.ndarray, steps: np.ndarray, exact: RowIndices) -> np.ndarray:
         """Return the gradients beyond those of quadratic losses, summed over rows.
 
         The row of a lane is excluded.

@@ -28,8 +28,8 @@ from optuna_treecv.engines.newton.terms import Sets
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.spread import blocks
-from optuna_treecv.numerics.spread import n_rows_of
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import count_rows
+from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
@@ -204,7 +204,7 @@ class Objective:
             fill /= self.scale[self.filled]
         self._fill, self._common = fill - fill[-1], fill[-1]
 
-    def read(self, part: RowNumbers, precision: type = np.float64) -> Any:
+    def read(self, part: RowIndices, precision: type = np.float64) -> Any:
         """Return some rows: sparse features, or an array.
 
         Behind its features there is a column of ones, if there is an intercept, and one for each
@@ -215,7 +215,7 @@ class Objective:
             sparse = X[part]
             values: np.ndarray = sparse.values.astype(precision, copy=False)
             return replace(sparse, values=values, shape=(len(sparse), d))
-        block: np.ndarray = np.empty((n_rows_of(part), self.width + len(self.filled)), precision)
+        block: np.ndarray = np.empty((count_rows(part), self.width + len(self.filled)), precision)
         block[:, d : self.width] = 1
         if self._is_plain and not len(self.filled):
             copy_rows(self.rows, part, block[:, :d])
@@ -336,7 +336,7 @@ class Objective:
         sums[:, :, self.filled] += fill * (first + fill * second)
         return sums
 
-    def _weigh(self, numbers: np.ndarray, part: RowNumbers, set_of: np.ndarray) -> None:
+    def _weigh(self, numbers: np.ndarray, part: RowIndices, set_of: np.ndarray) -> None:
         """Multiply numbers (n_rows, n_lanes, ...) by the weights of rows and classes."""
         of_rows = None if self.rows.weights is None else self.rows.weights[part][:, None]
         if self.class_weights is not None:

@@ -28,7 +28,7 @@ from scipy.linalg.lapack import dtrtrs
 from optuna_treecv.engines.newton.objective import are_sparse
 from optuna_treecv.engines.newton.objective import LanePenalties
 from optuna_treecv.engines.newton.objective import Objective
-from optuna_treecv.numerics.moments import Keep
+from optuna_treecv.numerics.moments import ArrayCache
 
 #: The most that a model's mean test loss may still change, and the most change by its last step.
 MOST_GAP = 1e-6
@@ -118,7 +118,7 @@ Point = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def solve(
-    objective: Objective, penalties: LanePenalties, constants: np.ndarray, keep: Keep
+    objective: Objective, penalties: LanePenalties, constants: np.ndarray, keep: ArrayCache
 ) -> np.ndarray:
     """Return the models of all folds and penalties, NaN for those that do not converge.
 
@@ -135,9 +135,9 @@ def solve(
 
     Returns
     -------
-    ndarray of shape (n_points, n_sets - 1, n_outputs, width)
+    ndarray of shape (n_candidates, n_sets - 1, n_outputs, width)
     """
-    n_points, n_sets, d = penalties.of_columns.shape
+    n_candidates, n_sets, d = penalties.of_columns.shape
     k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
     shares, n_groups = objective.sets.shares, objective.sets.shares.shape[1]
     numbers = np.zeros((n_sets, d))
@@ -155,7 +155,7 @@ def solve(
         model[:, -1] = objective.loss.first(objective.targets, objective.rows.weights)
     order = np.argsort(-penalties.of_columns[:, -1].sum(axis=1), kind="stable")
     new: list[Point] = []
-    if n_points == 1:
+    if n_candidates == 1:
         of_all, size = penalties[order[0], -1:], n * d
         ends = np.cumsum([size, n_groups * size, n_groups * size**2])
         with np.errstate(divide="ignore"):
@@ -175,8 +175,8 @@ def solve(
         new = [cached_point(far[0], _NEAR_POINTS, is_cold=False)]
     # Otherwise the slopes of training rows do not follow from those of groups.
     are_sums = n_groups > 1 and objective.class_weights is None and not len(objective.filled)
-    models = np.empty((n_points, k, n, d))
-    for begin in range(0, n_points, points_at_once):
+    models = np.empty((n_candidates, k, n, d))
+    for begin in range(0, n_candidates, points_at_once):
         points = order[begin : begin + points_at_once]
         of_folds = penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))]
         is_cold = begin == 0 or len(points) > 1

@@ -19,15 +19,15 @@ from sklearn.utils.sparsefuncs import min_max_axis
 
 from optuna_treecv.engines.newton.kernels.glm import logistic_slopes
 from optuna_treecv.engines.newton.kernels.glm import softmax
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.spread import BLOCK
 from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import count_rows
 from optuna_treecv.numerics.spread import is_rounding
 from optuna_treecv.numerics.spread import merge_spreads
-from optuna_treecv.numerics.spread import n_rows_of
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.numerics.spread import spread_of
 from optuna_treecv.rows.data import PreparedRows
@@ -57,7 +57,7 @@ class Sets(NamedTuple):
         The part of each group that trains. Groups are the kinds, or one of all rows.
     """
 
-    rows: list[RowNumbers]
+    rows: list[RowIndices]
     kinds: list[int | Array]
     is_trained: Array
     is_tested: Array
@@ -96,14 +96,14 @@ class Sets(NamedTuple):
 
     def within(self, start: int, stop: int) -> Sets:
         """Return these sets for the rows start to stop - 1, numbered from start."""
-        rows: list[RowNumbers] = []
+        rows: list[RowIndices] = []
         for part in self.rows:
             assert isinstance(part, slice)
             begin, end = np.clip([part.start - start, part.stop - start], 0, stop - start)
             rows.append(slice(int(begin), int(end)))
         return self._replace(rows=rows)
 
-    def blocks(self, size: int) -> Iterator[tuple[RowNumbers, Array, Array]]:
+    def blocks(self, size: int) -> Iterator[tuple[RowIndices, Array, Array]]:
         """Yield blocks of at most ``size`` rows, with masks of the sets that they train and test.
 
         The masks are of shape (n_rows or 1, n_sets).
@@ -111,14 +111,14 @@ class Sets(NamedTuple):
         for part, kinds in zip(self.rows, self.kinds, strict=True):
             begin = 0
             for block in blocks(part, size):
-                end = begin + n_rows_of(block)
+                end = begin + count_rows(block)
                 kind = kinds[begin:end] if isinstance(kinds, np.ndarray) else [kinds]
                 yield block, self.is_trained[:, kind].T, self.is_tested[:, kind].T
                 begin = end
 
     def spans(
         self, size: int, by_group: bool
-    ) -> Iterator[tuple[RowNumbers, Array, list[tuple[int, slice]]]]:
+    ) -> Iterator[tuple[RowIndices, Array, list[tuple[int, slice]]]]:
         """Yield blocks of at most ``size`` rows, the sets that they train, and their groups.
 
         With ``by_group`` all rows train, and a block may have rows of several groups. Otherwise
@@ -128,13 +128,13 @@ class Sets(NamedTuple):
             for block, is_trained, _ in self.blocks(size):
                 yield block, is_trained, [(0, slice(None))]
             return
-        ends = np.cumsum([0, *(n_rows_of(part) for part in self.rows)])
-        rows: RowNumbers = slice(0, ends[-1])
+        ends = np.cumsum([0, *(count_rows(part) for part in self.rows)])
+        rows: RowIndices = slice(0, ends[-1])
         if not all(isinstance(part, slice) for part in self.rows):
             rows = np.concatenate([np.r_[part] for part in self.rows])
         all_train = np.ones((1, len(self.shares)), bool)
         for begin, block in zip(range(0, ends[-1], size), blocks(rows, size), strict=True):
-            bounds = np.clip(ends - begin, 0, n_rows_of(block)).tolist()
+            bounds = np.clip(ends - begin, 0, count_rows(block)).tolist()
             parts = enumerate(slice(*bound) for bound in pairwise(bounds))
             yield (
                 block,
@@ -170,7 +170,9 @@ def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
     return Spread(sizes, means, squares, low, high), sets.is_trained @ np.array(totals)
 
 
-def cached_spread_in_sets(rows: PreparedRows, sets: Sets, keep: Keep) -> tuple[Spread, Array]:
+def cached_spread_in_sets(
+    rows: PreparedRows, sets: Sets, keep: ArrayCache
+) -> tuple[Spread, Array]:
     """Return ``spread_in_sets``, cached for further candidates."""
     n_sets, d = len(sets.shares), rows.n_features
 
@@ -193,21 +195,21 @@ def _spread_there(block: Block, start: int, stop: int) -> tuple[Spread, float]:
     return _spread_of_unit(block.rows, slice(start, stop))
 
 
-def _spread_of_unit(rows: PreparedRows, part: RowNumbers) -> tuple[Spread, float]:
+def _spread_of_unit(rows: PreparedRows, part: RowIndices) -> tuple[Spread, float]:
     """Return the spread of each column over some rows, and the rows' total weight."""
     if isinstance(rows.X, RemoteBlocks):
         assert isinstance(part, slice)
         of_blocks, totals = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
         return reduce(merge_spreads, of_blocks), sum(totals)
     if isinstance(rows.X, SparseRows) and rows.weights is None and rows.maps is None:
-        matrix = rows.X[part].as_given(0, n_rows_of(part), rows.n_features).astype(np.float64)
+        matrix = rows.X[part].as_given(0, count_rows(part), rows.n_features).astype(np.float64)
         mean, variance = mean_variance_axis(matrix, axis=0)
         n = matrix.shape[0]
         return Spread(n, mean, variance * n, *min_max_axis(matrix, axis=0)), float(n)
     d, maps, spreads, total = rows.n_features, rows.maps, [], 0.0
     buffer = np.empty((BLOCK, d if maps is None else maps.n_columns))
     for numbers in blocks(part):
-        block = buffer[: n_rows_of(numbers)]
+        block = buffer[: count_rows(numbers)]
         copy_rows(rows, numbers, block)
         X = block[:, :d]
         spread = spread_of(X)

@@ -267,7 +267,7 @@ def tested_by_wide_models(
 
     Parameters
     ----------
-    strengths : ndarray of shape (n_points, n_chunks)
+    strengths : ndarray of shape (n_candidates, n_chunks)
         The penalties a.
     class_weights : ndarray of shape (n_chunks + 1, n_classes) or None
         The weights of rows of each class in the training sets.

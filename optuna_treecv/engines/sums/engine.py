@@ -16,8 +16,8 @@ from optuna_treecv.engines.sums.family import LinearDiscriminantFolds
 from optuna_treecv.engines.sums.family import QuadraticDiscriminantFolds
 from optuna_treecv.engines.sums.regression import LassoFolds
 from optuna_treecv.engines.sums.regression import RidgeFolds
+from optuna_treecv.plans.family import describe_ignored
 from optuna_treecv.plans.family import Family
-from optuna_treecv.plans.family import ignored_in_words
 from optuna_treecv.plans.joint import form_of
 from optuna_treecv.plans.joint import SumsPlan
 
@@ -42,10 +42,10 @@ class ExactPlan(SumsPlan):
     name = "exact"
     reason = "its models follow from sums over rows"
     families = FAMILIES
-    lost = "a model that follows from sums over rows is not finite"
-    refused = "its models cannot be computed from sums over rows"
-    takes = "an estimator whose models follow from sums over rows"
-    foreign = "models of {} do not follow from sums over rows"
+    reason_not_finite = "a model that follows from sums over rows is not finite"
+    reason_failed = "its models cannot be computed from sums over rows"
+    required = "an estimator whose models follow from sums over rows"
+    reason_unsupported = "models of {} do not follow from sums over rows"
     relevance = 1
 
     why_one_epoch = "its models follow from sums over rows, which more passes do not change"
@@ -67,4 +67,4 @@ class ExactPlan(SumsPlan):
         if parts.names:
             reading += f", and further values of {' and '.join(parts.parameters)} are nearly free"
         _, is_sparse = form_of(self.request, parts)
-        return f"{reading}.{ignored_in_words(parts.family.ignored_by(parts.last, is_sparse))}"
+        return f"{reading}.{describe_ignored(parts.family.ignored_by(parts.last, is_sparse))}"

@@ -21,9 +21,9 @@ from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import Source
 from optuna_treecv.numerics.moments import views
 from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import count_rows
 from optuna_treecv.numerics.spread import is_constant
-from optuna_treecv.numerics.spread import n_rows_of
-from optuna_treecv.numerics.spread import RowNumbers
+from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.numerics.spread import scale_of
 from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.data import PreparedRows
@@ -182,10 +182,10 @@ class Basis(NamedTuple):
 
     Attributes
     ----------
-    points : ndarray of shape (n_points,), int
+    points : ndarray of shape (n_candidates,), int
         The numbers of the alphas.
     vectors : ndarray of shape (n, n)
-    shrinks : ndarray of shape (n_points, n)
+    shrinks : ndarray of shape (n_candidates, n)
     projected : ndarray of shape (n, n_targets)
         vectors' b.
     is_orthonormal : bool
@@ -359,7 +359,7 @@ class RidgeRows(Source):
         return other
 
     def fill(
-        self, part: RowNumbers, out: np.ndarray, chunk: int | None = None
+        self, part: RowIndices, out: np.ndarray, chunk: int | None = None
     ) -> np.ndarray | None:
         """Copy shifted rows and their targets into an array, and return their weights."""
         weights = super().fill(part, out, chunk)
@@ -377,13 +377,13 @@ class RidgeRows(Source):
         return weights
 
     def copy(
-        self, part: RowNumbers, chunk: int | None = None
+        self, part: RowIndices, chunk: int | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return shifted X and targets, and the weights, of some rows as float64.
 
         ``chunk`` is the number of the chunk whose transformers are applied.
         """
-        d, n_rows = self.rows.n_features, n_rows_of(part)
+        d, n_rows = self.rows.n_features, count_rows(part)
         both = np.empty((n_rows, self.n_columns))
         weights = self.fill(part, both, chunk)
         return both[:, :d], both[:, d:], np.ones(n_rows) if weights is None else weights
@@ -413,7 +413,7 @@ class RidgeRows(Source):
 
     def triangle(
         self,
-        parts: Sequence[RowNumbers],
+        parts: Sequence[RowIndices],
         origin: np.ndarray,
         scale: np.ndarray,
         chunk: int | None = None,

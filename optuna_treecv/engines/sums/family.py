@@ -21,10 +21,10 @@ from scipy.special import softmax
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import in_order
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import mapped
 from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_of_folds
@@ -34,12 +34,12 @@ from optuna_treecv.numerics.moments import TrainAndTest
 from optuna_treecv.numerics.moments import views
 from optuna_treecv.numerics.spread import BLOCK
 from optuna_treecv.numerics.spread import blocks
-from optuna_treecv.numerics.spread import n_rows_of
+from optuna_treecv.numerics.spread import count_rows
 from optuna_treecv.numerics.spread import scale_of
-from optuna_treecv.plans.family import decisions_of
+from optuna_treecv.plans.family import argmax_of_rows
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
-from optuna_treecv.plans.family import largest_class
+from optuna_treecv.plans.family import to_predictions
 
 # The bytes of the records of all folds in memory, and in the cache.
 _MOST_BYTES = 2**27
@@ -140,13 +140,13 @@ class MomentFamily(Family):
         out : ndarray of shape (n_distinct, n_outputs, n_rows)
         """
 
-    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk with models that follow from the moments of its training rows."""
         groups = self.records(chunks, keep, most_rows)
         yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
 
     def records(
-        self, chunks: Chunks, keep: Keep, most_rows: int, with_test: bool = False
+        self, chunks: Chunks, keep: ArrayCache, most_rows: int, with_test: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the first of several consecutive chunks and their records, (n_chunks, size).
 
@@ -170,7 +170,7 @@ class MomentFamily(Family):
             else:
                 yield first, memory[first:last]
 
-    def _solved(self, chunks: Chunks, keep: Keep, size: int) -> Iterable[np.ndarray]:
+    def _solved(self, chunks: Chunks, keep: ArrayCache, size: int) -> Iterable[np.ndarray]:
         """Return the record of each chunk, one after another."""
 
         def record_of(moments: TrainAndTest) -> np.ndarray:
@@ -192,19 +192,21 @@ class MomentFamily(Family):
     def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
         """Return the predictions of a group of chunks for their test rows."""
         first, records = group
-        return self.tested(chunks, first, first + len(records), self._models_of(chunks, *group))
+        return self.predict(chunks, first, first + len(records), self._models_of(chunks, *group))
 
     def _models_of(self, chunks: Chunks, first: int, records: np.ndarray) -> Iterator[Any]:
         """Yield the models of some chunks from their records."""
         for chunk, record in enumerate(records, first):
             yield self.models(views(record, self.shapes), chunks, chunk)
 
-    def models_of(self, chunks: Chunks, keep: Keep) -> list[Any]:
+    def models_of(self, chunks: Chunks, keep: ArrayCache) -> list[Any]:
         """Return the models of each chunk."""
         groups = self.records(chunks, keep, int(chunks.bounds[-1]))
         return [x for group in groups for x in self._models_of(chunks, *group)]
 
-    def tested(self, chunks: Chunks, first: int, last: int, models: Iterable[Any]) -> TestedChunks:
+    def predict(
+        self, chunks: Chunks, first: int, last: int, models: Iterable[Any]
+    ) -> TestedChunks:
         """Return the predictions of the chunks first to last - 1 for their test rows."""
         bounds = chunks.bounds[first : last + 1]
         out = np.empty((self.n_distinct, self.n_outputs, bounds[-1] - bounds[0]))
@@ -213,11 +215,11 @@ class MomentFamily(Family):
         buffer = np.ones((most, d + 1 if self.has_ones else d))
         for chunk, of_chunk in enumerate(models, first):
             for rows in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
-                begin, end = end, end + n_rows_of(rows)
+                begin, end = end, end + count_rows(rows)
                 block = buffer[: end - begin]
                 copy_rows(self._rows, rows, block[:, :d], chunk)
                 self.respond(of_chunk, block, out[:, :, begin:end])
-        outputs = np.broadcast_to(out, (self.n_points, *out.shape[1:]))
+        outputs = np.broadcast_to(out, (self.n_candidates, *out.shape[1:]))
         return slice(first, last), outputs.transpose(0, 2, 1)
 
 
@@ -345,7 +347,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities."""
         if method != "predict_proba":
-            return decisions_of(outputs, method)
+            return to_predictions(outputs, method)
         if outputs.shape[1] == 1:
             decision = outputs[:, 0]
             return np.column_stack([1 - expit(decision), expit(decision)])
@@ -477,7 +479,7 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return class codes, decision values or probabilities."""
         if method == "predict":
-            return largest_class(outputs)
+            return argmax_of_rows(outputs)
         if method == "decision_function":
             return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
         likelihood = outputs - outputs.max(axis=1)[:, None]

@@ -33,9 +33,9 @@ from optuna_treecv.engines.sums.equations import Penalties
 from optuna_treecv.engines.sums.equations import RidgeRows
 from optuna_treecv.engines.sums.equations import singular_error
 from optuna_treecv.numerics.moments import about
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import merge
 from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_of_chunks
@@ -87,7 +87,7 @@ class RowsOutOfSums:
     """
 
     def __init__(
-        self, of: RidgeRows, alphas: np.ndarray, chunks: Chunks, keep: Keep, n_jobs: int
+        self, of: RidgeRows, alphas: np.ndarray, chunks: Chunks, keep: ArrayCache, n_jobs: int
     ) -> None:
         of = of.shifted()
         self._of, self._alphas, self._chunks, self._n_jobs = of, alphas, chunks, n_jobs
@@ -281,7 +281,7 @@ class RowsOutOfSums:
 
         Returns
         -------
-        ndarray of shape (n_points, n_targets, n_rows)
+        ndarray of shape (n_candidates, n_targets, n_rows)
         """
         moments = self._moments_without(chunk)
         rows = self._chunks.test_rows(chunk, chunk + 1)
@@ -359,11 +359,11 @@ class Corrections:
 
     Parameters
     ----------
-    alphas : ndarray of shape (n_points,)
+    alphas : ndarray of shape (n_candidates,)
         The alphas that the basis serves.
     basis : Basis
         The basis of the scaled columns.
-    coef : ndarray of shape (n_points, n_targets, n_features)
+    coef : ndarray of shape (n_candidates, n_targets, n_features)
         The coefficients of the models of all rows.
     """
 
@@ -384,14 +384,14 @@ class Corrections:
         Parameters
         ----------
         rows : Rows
-        leverages : ndarray of shape (n_points, n_rows)
+        leverages : ndarray of shape (n_candidates, n_rows)
             u't.
-        predictions : ndarray of shape (n_points, n_targets, n_rows)
+        predictions : ndarray of shape (n_candidates, n_targets, n_rows)
             B't.
 
         Returns
         -------
-        ndarray of shape (n_points, n_rows), bool
+        ndarray of shape (n_candidates, n_rows), bool
             A mask of the rows whose series is too long.
         """
         alphas = self._alphas[:, None]

@@ -24,16 +24,16 @@ from optuna_treecv.engines.sums.family import MOST_COLUMNS
 from optuna_treecv.engines.sums.left_out import RowsOutOfSums
 from optuna_treecv.estimators.base import weights_of_classes
 from optuna_treecv.numerics.moments import about
+from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import FoldsLeftOut
-from optuna_treecv.numerics.moments import Keep
 from optuna_treecv.numerics.moments import mapped
 from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_of_chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.moments import views
-from optuna_treecv.plans.family import decisions_of
 from optuna_treecv.plans.family import Facts
+from optuna_treecv.plans.family import to_predictions
 from optuna_treecv.rows.checks import times_classes
 
 # Chunks of fewer rows than a quarter of the columns are solved from the model of all rows.
@@ -124,7 +124,7 @@ class RidgeFolds(MomentFamily):
         return np.ascontiguousarray(self._coef(parts, chunks, chunk).T), parts[1]
 
     def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
-        """Return the coefficients of all points in columns, (d, n_points * n_targets)."""
+        """Return the coefficients of all points in columns, (d, n_candidates * n_targets)."""
         memory, origin, scale = parts
         penalties = Penalties(memory, len(scale), self.n_outputs)
         solved = self.source.solve(penalties, self._alphas, chunks, chunk, origin, scale)
@@ -140,9 +140,9 @@ class RidgeFolds(MomentFamily):
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
         """Return predictions, class codes or decision values."""
         has_numbers = self._rows.classes is None
-        return decisions_of(outputs, "decision_function" if has_numbers else method)
+        return to_predictions(outputs, "decision_function" if has_numbers else method)
 
-    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk; single rows and small chunks use the model of all rows."""
         has_scales = self._scaler is not None and bool(self._scaler.with_std)
         changes_mean = self.source.has_centre and not self.source.fit_intercept
@@ -160,7 +160,7 @@ class RidgeFolds(MomentFamily):
         return super().test(chunks, keep, most_rows)
 
     def squares(
-        self, chunks: Chunks, keep: Keep
+        self, chunks: Chunks, keep: ArrayCache
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the sums of squared errors, from the moments of the test rows.
 
@@ -199,15 +199,15 @@ class RidgeFolds(MomentFamily):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return y'y - 2 w'X'y + w'X'Xw about the mean, plus the square of the mean error.
 
-        All folds of a group are computed at once, (n_folds, n_points, n_targets).
+        All folds of a group are computed at once, (n_folds, n_candidates, n_targets).
         """
         d, c, n_folds = self._rows.n_features, self.source.n_columns, len(coef)
         weights, means = tests[:, 1], tests[:, 2 : 2 + c]
         scatters = tests[:, 2 + c : 2 + c + c * c].reshape(n_folds, c, c)
         steps = means - origins
-        shape = (n_folds, self.n_points, self.n_outputs)
+        shape = (n_folds, self.n_candidates, self.n_outputs)
         products = scatters[:, :d, :d] @ coef
-        products -= np.tile(2 * scatters[:, :d, d:], self.n_points)
+        products -= np.tile(2 * scatters[:, :d, d:], self.n_candidates)
         totals = np.diagonal(scatters, axis1=1, axis2=2)[:, d:]
         errors = np.einsum("kij,kij->kj", coef, products).reshape(shape) + totals[:, None]
         of_means = steps[:, None, d:] - (steps[:, None, :d] @ coef).reshape(shape)
@@ -337,7 +337,7 @@ class LassoFolds(RidgeFolds):
         gram[:] = equations.gram / divisors / divisors[:, None]
         q[:] = equations.b / divisors[:, None]
 
-    def test(self, chunks: Chunks, keep: Keep, most_rows: int) -> Iterator[TestedChunks]:
+    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
         """Test each chunk; least squares of single rows follow from those of all rows."""
         if self._cutoff and chunks.are_single_rows and self._rows.maps is None:
             source = copy(self.source)
@@ -348,19 +348,19 @@ class LassoFolds(RidgeFolds):
         return MomentFamily.test(self, chunks, keep, most_rows)
 
     def records(
-        self, chunks: Chunks, keep: Keep, most_rows: int, with_test: bool = False
+        self, chunks: Chunks, keep: ArrayCache, most_rows: int, with_test: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the records of chunks; all searches begin at the models of the first chunk."""
         self._keep = keep
         for first, records in super().records(chunks, keep, most_rows, with_test):
             if self._starts is None:
-                zeros = np.zeros((self.n_points, self._rows.n_features, self.n_outputs))
+                zeros = np.zeros((self.n_candidates, self._rows.n_features, self.n_outputs))
                 parts = views(records[0, : self.size], self.shapes)
                 self._starts = np.nan_to_num(self._solutions(parts, first, zeros))
             yield first, records
 
     def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
-        """Return the coefficients of all points in columns, (d, n_points * n_targets)."""
+        """Return the coefficients of all points in columns, (d, n_candidates * n_targets)."""
         assert self._starts is not None
         _, q, norms, _ = views(parts[0], self._of_equations)
         solved = self._solutions(parts, chunk, self._starts) * np.abs(q).max(axis=0)
@@ -370,7 +370,7 @@ class LassoFolds(RidgeFolds):
     def _solutions(self, parts: list[np.ndarray], chunk: int, starts: np.ndarray) -> np.ndarray:
         """Return the coefficients of normed columns, as shares of a target's largest q.
 
-        ``starts`` and the result have the shape (n_points, d, n_targets).
+        ``starts`` and the result have the shape (n_candidates, d, n_targets).
         """
         gram, q, norms, weight = views(parts[0], self._of_equations)
         if not np.all(np.isfinite(gram)) or not np.all(np.isfinite(q)):

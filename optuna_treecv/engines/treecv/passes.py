@@ -25,7 +25,7 @@ from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import train
 from optuna_treecv.estimators.base import is_grown
 from optuna_treecv.numerics.moments import in_order
-from optuna_treecv.plans.fits import cost_of_trainings
+from optuna_treecv.plans.fits import describe_trainings
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.folds import Splits
 from optuna_treecv.rows.partition import Node
@@ -101,7 +101,7 @@ class StandardPlan(WalkedPlan):
     def cost(self) -> str:
         """Return a sentence with the number of trainings and of their rows."""
         passes = "one pass" if self.n_epochs == 1 else f"{self.n_epochs} passes"
-        return cost_of_trainings(self.request, f"trainings of {passes}")
+        return describe_trainings(self.request, f"trainings of {passes}")
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Train a model for each fold on its training rows, and test it."""

@@ -39,7 +39,7 @@ from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import NO_LIMIT
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
-from optuna_treecv.plans.fits import cost_of_trainings
+from optuna_treecv.plans.fits import describe_trainings
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical
 from optuna_treecv.rows.checks import as_codes
@@ -104,7 +104,7 @@ class ForestPlan(Plan):
     def cost(self) -> str:
         """Return a sentence on the growth, and on the parameters that are nearly free."""
         if not self._are_together:
-            return cost_of_trainings(self.request, "trainings of one pass")
+            return describe_trainings(self.request, "trainings of one pass")
         folds = self.request.cross_validation.folds_in_words
         return (
             f"{folds[0].upper()}{folds[1:]} of {self.request.data.n_rows:,} rows and the tree of "

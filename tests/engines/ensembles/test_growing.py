@@ -116,7 +116,7 @@ def without_patience(estimator: Any) -> Any:
     return clone(estimator).set_params(**dict.fromkeys(names))
 
 
-def targets_of(name: str, kind: str) -> np.ndarray:
+def encode_targets(name: str, kind: str) -> np.ndarray:
     if kind == "Regressor":
         return SIGNAL
     return (LABELS == "yes").astype(int) if name == "xgboost" else LABELS
@@ -183,7 +183,7 @@ def test_scores_are_those_of_cross_validate(
     check(
         estimator,
         X,
-        targets_of(name, kind),
+        encode_targets(name, kind),
         SCORES[kind],
         "bagging" if name in BAGGED else "boosting",
         cv,
@@ -231,7 +231,7 @@ def test_frames_with_categories_and_missing_values(name: str, is_weighted: bool,
     check(
         estimator,
         FRAME,
-        targets_of(name, "Classifier"),
+        encode_targets(name, "Classifier"),
         SCORES["Classifier"],
         "bagging" if name in BAGGED else "boosting",
         cv,
@@ -296,7 +296,7 @@ def test_trials_over_kept_bins_have_scores_of_their_own(
     few = np.column_stack([np.arange(N_ROWS) % 29 == i for i in range(3)]) * 1.0
     rare = np.column_stack([np.arange(N_ROWS) % 12 == i for i in range(2)]) * 1.0
     rows = np.column_stack([X, few, rare])
-    y = targets_of(name, "Classifier")
+    y = encode_targets(name, "Classifier")
     objective = treecv_objective(
         sized(KINDS[name](), 6),
         rows,
@@ -327,7 +327,7 @@ def test_bins_are_made_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = treecv_objective(
         estimator,
         X,
-        targets_of(name, "Classifier"),
+        encode_targets(name, "Classifier"),
         param_distributions=axes_of(points),
         cv=FOLDS,
         scoring="neg_log_loss",
@@ -366,7 +366,7 @@ def first_end(losses: np.ndarray, patience: int) -> int:
 @pytest.mark.parametrize("scoring", ["neg_log_loss", "accuracy"])
 @pytest.mark.parametrize("name", KINDS)
 def test_the_curve_is_that_of_fits_of_each_size(name: str, scoring: str, n_jobs: int) -> None:
-    n_trees, y = 14, targets_of(name, "Classifier")
+    n_trees, y = 14, encode_targets(name, "Classifier")
     options = {"learning_rate": 0.5} if name not in BAGGED else {}
     if name == "xgboost":
         options |= {"subsample": 0.6, "colsample_bytree": 0.5}
@@ -415,7 +415,7 @@ def test_trees_end_where_the_mean_of_the_folds_does(
     if name == "lightgbm":
         options["subsample_freq"] = 1
     estimator = sized(PATIENT[name](**options), 40)
-    y = targets_of(name, "Classifier")
+    y = encode_targets(name, "Classifier")
     found = tree_cross_validate(
         estimator, X, y, cv=FOLDS, scoring="neg_log_loss", n_estimators="best", n_jobs=n_jobs
     )
@@ -486,7 +486,7 @@ GRID_OF_SIZES = [3, 5, 10, 20]
     ids=lambda one: one if isinstance(one, str) else next(iter(one)),
 )
 def test_a_grid_of_sizes_grows_each_other_setting_once(name: str, others: dict[str, Any]) -> None:
-    estimator, y = KINDS[name](), targets_of(name, "Classifier")
+    estimator, y = KINDS[name](), encode_targets(name, "Classifier")
     size = kind_of(estimator).size
     grid = others | {size: GRID_OF_SIZES}
     options = {"cv": FOLDS, "scoring": "neg_log_loss"}
@@ -516,7 +516,7 @@ def test_searched_sizes_have_the_scores_of_fits(name: str, cache: Any, results: 
     """Sizes come in any order, so that ensembles of other trials grow on or are asked again."""
     options: dict[str, Any] = {"subsample": 0.7} if name in ("xgboost", "gradient") else {}
     make = KINDS[name.removesuffix(" that stops")]
-    y = targets_of(name, "Classifier")
+    y = encode_targets(name, "Classifier")
     size = kind_of(make()).size
     rate = "max_features" if name == "forest" else "learning_rate"
     axes = {size: IntDistribution(1, 30), rate: CategoricalDistribution([0.3, 0.5])}
@@ -638,7 +638,7 @@ def test_trees_of_one_growth_are_those_of_a_fit(
     ``ccp_alpha``, so that each of its values grows anew.
     """
     (distribution, values), sizes = EXACT_CUTS[parameter], [3, 9]
-    y, scoring = targets_of(name, target), SCORES[target][-1]
+    y, scoring = encode_targets(name, target), SCORES[target][-1]
     weights = WEIGHTS if is_weighted else None
     axes: dict[str, Any] = {"param_grid": {parameter: values, "n_estimators": sizes}}
     if space == "distribution":
@@ -792,7 +792,7 @@ def test_cut_forests_of_a_study_are_those_of_each_trial_alone(
 def test_refusals_are_a_sentence_that_names_the_argument(
     make: Callable[..., Any], options: dict[str, Any], words: str
 ) -> None:
-    y = SIGNAL if make is Ridge else targets_of("xgboost", "Classifier")
+    y = SIGNAL if make is Ridge else encode_targets("xgboost", "Classifier")
     options = {"cv": FOLDS} | options
     with pytest.raises(ValueError) as caught:
         tree_cross_validate(make(), X, y, **options)
@@ -837,7 +837,7 @@ def test_pruned_and_complete_trials_report_at_most_32_numbers(
     objective = treecv_objective(
         sized(KINDS[name](), n_trees),
         X,
-        targets_of(name, "Classifier"),
+        encode_targets(name, "Classifier"),
         param_distributions=space_of(name),
         cv=cv,
         scoring="log_loss",
@@ -896,7 +896,7 @@ def test_results_depend_on_neither_reports_nor_caches_nor_threads(
         objective = treecv_objective(
             estimator,
             X,
-            targets_of(library, "Classifier"),
+            encode_targets(library, "Classifier"),
             param_distributions=space,
             cv=FOLDS,
             scoring="neg_log_loss",
@@ -936,7 +936,7 @@ def test_a_second_objective_finds_the_results_of_the_first(
         objective = treecv_objective(
             sized(make(), 12),
             X,
-            targets_of(name, "Classifier"),
+            encode_targets(name, "Classifier"),
             param_distributions=space,
             cv=FOLDS,
             scoring="neg_log_loss",
@@ -986,7 +986,7 @@ def test_all_numbers_of_trees_of_a_store_are_found_again(
 def test_scores_in_a_store_do_not_depend_on_what_was_searched(tmp_path: Any) -> None:
     """One objective asks for many numbers of trees, the other one for a single one."""
     arguments = {"cv": FOLDS, "scoring": "neg_log_loss"}
-    y = targets_of("xgboost", "Classifier")
+    y = encode_targets("xgboost", "Classifier")
     estimator = sized(KINDS["xgboost"](), 7)
     values = []
     for store in (f"sqlite:///{tmp_path / 'store.db'}", None):
@@ -1003,7 +1003,7 @@ def test_scores_in_a_store_do_not_depend_on_what_was_searched(tmp_path: Any) -> 
 # What users see.
 @pytest.mark.parametrize("name", KINDS)
 def test_no_warning_that_a_fit_does_not_give(name: str, recwarn: Any) -> None:
-    y = targets_of(name, "Classifier")
+    y = encode_targets(name, "Classifier")
     estimator = sized(KINDS[name](), 3)
     for best in (None, "best"):
         tree_cross_validate(estimator, X, y, cv=FOLDS, scoring="accuracy", n_estimators=best)
@@ -1011,7 +1011,7 @@ def test_no_warning_that_a_fit_does_not_give(name: str, recwarn: Any) -> None:
 
 
 def test_xgboost_has_a_number_of_trees_where_none_is_given() -> None:
-    y = targets_of("xgboost", "Classifier")
+    y = encode_targets("xgboost", "Classifier")
     check(xgboost(max_depth=1), X, y, SCORES["Classifier"], "boosting")
 
 

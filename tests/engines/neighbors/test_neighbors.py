@@ -42,7 +42,7 @@ from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.neighbors import engine
 from optuna_treecv.engines.neighbors import search as searches
 from optuna_treecv.plans.joint import CachedSums
-from optuna_treecv.plans.joint import chunks_of
+from optuna_treecv.plans.joint import make_chunks
 
 SIZES = [1, 3, 8]
 
@@ -78,7 +78,7 @@ def together(models: list[Any], X: Any, y: Any, cv: Any, method: str) -> Any:
     runs = [run_for(cross_validation, model) for model in models]
     repeat, plan = cross_validation.repeats[0], runs[0].plan
     family = plan.bind(repeat, plan.rows(repeat), [run.estimator for run in runs], method)
-    chunks = chunks_of(repeat.cut)
+    chunks = make_chunks(repeat.cut)
     for folds, outputs in family.test(chunks, CachedSums(), 50):
         for chunk in range(folds.start, folds.stop):
             part = slice(*(chunks.bounds[[chunk, chunk + 1]] - chunks.bounds[folds.start]))
