@@ -245,7 +245,7 @@ class Source:
     Attributes
     ----------
     n_columns : int
-    n_numbers : int
+    n_values : int
         The size of the flat array of moments.
     make : callable or None
         (rows) -> a family with this source, bound to rows.
@@ -270,7 +270,7 @@ class Source:
         self._shapes = self._shapes_of(self.n_columns)
         if with_spread:
             self._shapes += [(1,), (4, d)]
-        self.n_numbers = sum(map(prod, self._shapes))
+        self.n_values = sum(map(prod, self._shapes))
 
     def _shapes_of(self, c: int) -> list[tuple[int, ...]]:
         g = self.n_groups
@@ -489,7 +489,7 @@ def moments_of_folds(
         return
     before, k = source.before(chunks), chunks.n_chunks
     parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
-    if 16 * k * source.n_numbers <= MOST_BYTES:
+    if 16 * k * source.n_values <= MOST_BYTES:
         collected = list(in_order(n_jobs, source.collect, parts))
         yield from _leave_one_part_out(collected, before)
         return
@@ -535,11 +535,11 @@ def _without_folds(
 def moments_of_chunks(
     source: Source, chunks: Chunks, keep: ArrayCache, n_jobs: int, name: str = "chunks"
 ) -> np.ndarray:
-    """Return the moments of each chunk's test rows, (n_chunks, n_numbers), cached by a name.
+    """Return the moments of each chunk's test rows, (n_chunks, n_values), cached by a name.
 
     ``Source.view`` takes each.
     """
-    shape = chunks.n_chunks, source.n_numbers
+    shape = chunks.n_chunks, source.n_values
     parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
 
     def make(memory: np.ndarray) -> None:

@@ -709,14 +709,14 @@ BREAKAGES = [
     ),
     Breakage(
         "exact: squared errors lack those of the means",
-        "errors += weights[:, None, None] * np.square(of_means)",
-        "errors += np.square(of_means)",
+        "errors += weights[:, None, None] * np.square(mean_errors)",
+        "errors += np.square(mean_errors)",
         "test_exact::test_regressors_score_as_fits_do",
     ),
     Breakage(
         "exact: a chunk leaks into the moments of all rows but it",
-        "parts = [*parts[:index], *others, *parts[index + 1 :]]",
-        "parts = [*parts]",
+        "segments = [*segments[:index], *others, *segments[index + 1 :]]",
+        "segments = [*segments]",
         "test_exact_leave_one_out",
     ),
     Breakage(
@@ -727,8 +727,8 @@ BREAKAGES = [
     ),
     Breakage(
         "lasso: the models of the first fold are those of all",
-        "solved = self._solutions(parts, chunk, self._starts) * np.abs(q).max(axis=0)",
-        "solved = self._starts * np.abs(q).max(axis=0)",
+        "coef = self._solve_scaled(parts, chunk, self._starts) * np.abs(q).max(axis=0)",
+        "coef = self._starts * np.abs(q).max(axis=0)",
         "test_lasso::test_folds_are_those_of_converged_fits"
         " test_lasso::test_no_row_reaches_the_model_that_tests_it",
     ),

@@ -1,8 +1,9 @@
-"""Families of estimators whose models follow from moments, and those of discriminant analysis.
+"""The base class of estimators that are computed from moments, and discriminant analysis.
 
-The moments of rows are collected (``Source``) and merged. From those of a fold's training rows a
-family computes a *record*, a flat array that serves all points, which has their models, and
-predicts the test rows.
+The moments (counts, means and scatter matrices) of rows are collected by a ``Source`` and merged.
+From the moments of a fold's training rows, a family computes a *record*: a flat array from which
+the models of all candidates can be computed, for example factorised equations. The family then
+predicts the test rows with these models.
 """
 
 from abc import abstractmethod
@@ -41,29 +42,33 @@ from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import to_predictions
 
-# The bytes of the records of all folds in memory, and in the cache.
-_MOST_BYTES = 2**27
+# The most bytes that the records of a group of folds take in memory. The records of all folds are
+# cached if they take no more.
+_MAX_BYTES = 2**27
 
-#: The memory of d x d numbers for each fold, and more during its factorisation: 800 MB.
-MOST_COLUMNS = 5000
+#: The most columns of X. A fold needs a matrix of d x d float64 values, 200 MB, and about 800 MB
+#: during its factorisation.
+MAX_COLUMNS = 5000
 
-# Up to this ratio of two columns' squares, rounding errors of the largest eigenvalue are 1e-10 of
-# the smaller square.
-_MOST_RATIO = 1e6
+# Up to this ratio of the diagonal entries of a scatter matrix, the rounding errors of its largest
+# eigenvalue are at most 1e-10 of the smallest diagonal entry.
+_MAX_RATIO = 1e6
 
-# The svd solver of LDA compares singular values with tol, and moments know the squares of these.
-_LEAST_TOL = 1e-6
+# The svd solver of LDA compares singular values with ``tol``. Moments only determine the squares
+# of singular values, which limits the precision of small ones.
+_MIN_TOL = 1e-6
 
-# The greatest relative rounding error of an eigenvalue of QDA; scikit-learn's own is smaller.
-_MOST_NOISE = 1e-4
+# The largest relative rounding error of an eigenvalue of QDA. Those of scikit-learn are smaller.
+_MAX_ROUNDING = 1e-4
 
 
-#: The coefficients of all points and outputs in rows, and the origin that is subtracted from X.
+#: The coefficients, with one row for each candidate and output, and the origin that is subtracted
+#: from X.
 CoefAndOrigin = tuple[np.ndarray, np.ndarray]
 
 
 class MomentFamily(Family):
-    """Models that follow from the moments of training rows.
+    """Base class of families whose models are computed from the moments of their training rows.
 
     Attributes
     ----------
@@ -72,19 +77,19 @@ class MomentFamily(Family):
     source : Source
         The rows whose moments are computed.
     shapes : list of tuple of int
-        The shapes of a record's parts.
+        The shapes of the arrays that form a record.
     size : int
-        The size of a record.
-    rows_at_once : int
-        The number of test rows in a call of ``respond``.
+        The number of float64 values of a record.
+    rows_per_call : int
+        The most test rows in one call of ``write_outputs``.
     has_ones : bool
-        Whether a column of ones follows their features.
+        Whether ``write_outputs`` needs a column of ones after the features.
     """
 
     n_outputs: int
     source: Source
     shapes: list[tuple[int, ...]]
-    rows_at_once = BLOCK
+    rows_per_call = BLOCK
     has_ones = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -94,16 +99,22 @@ class MomentFamily(Family):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reason why folds do not follow from sums; "" if they do."""
-        if facts.n_features > MOST_COLUMNS:
-            return f"X has more than {MOST_COLUMNS} columns"
+        """Return the reason why the models cannot be computed from sums, or "" if they can."""
+        if facts.n_features > MAX_COLUMNS:
+            return f"X has more than {MAX_COLUMNS} columns"
         if facts.n_features >= facts.n_trained:
             return "X has more columns than a training set has rows"
         return ""
 
     @abstractmethod
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
-        """Fill the parts of a record from the moments of training rows.
+        """Compute the record of a fold from the moments of its training rows.
+
+        Parameters
+        ----------
+        moments : Moments
+        parts : list of ndarray
+            The arrays of the record, which are overwritten.
 
         Raises
         ------
@@ -113,15 +124,15 @@ class MomentFamily(Family):
 
     @abstractmethod
     def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> Any:
-        """Return the models of all points, as ``respond`` takes them.
+        """Return the models of all candidates, in the form that ``write_outputs`` accepts.
 
         Parameters
         ----------
         parts : list of ndarray
-            The parts of a record.
+            The arrays of a record.
         chunks : Chunks
         chunk : int
-            The chunk whose training rows the record is computed from.
+            The index of the chunk to which the record belongs.
 
         Raises
         ------
@@ -130,50 +141,68 @@ class MomentFamily(Family):
         """
 
     @abstractmethod
-    def respond(self, models: Any, block: np.ndarray, out: np.ndarray) -> None:
-        """Write the outputs of models for a block of rows, which may be overwritten.
+    def write_outputs(self, models: Any, block: np.ndarray, out: np.ndarray) -> None:
+        """Write the outputs of all models for a block of rows into ``out``.
 
         Parameters
         ----------
         models : object
-        block : ndarray of shape (n_rows, n_features), with a column of ones if ``has_ones``
+            The models of one chunk, as returned by ``models``.
+        block : ndarray of shape (n_rows, n_features) or (n_rows, n_features + 1)
+            It has one more column, of ones, if ``has_ones``. It may be overwritten.
         out : ndarray of shape (n_distinct, n_outputs, n_rows)
         """
 
-    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
-        """Test each chunk with models that follow from the moments of its training rows."""
-        groups = self.records(chunks, keep, most_rows)
-        yield from in_order(self._n_jobs, partial(self._test, chunks), groups)
+    def test(self, chunks: Chunks, cached: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
+        """Predict the test rows of each chunk with models computed from its training moments."""
+        groups = self.records(chunks, cached, most_rows)
+        yield from in_order(self._n_jobs, partial(self._predict_group, chunks), groups)
 
     def records(
-        self, chunks: Chunks, keep: ArrayCache, most_rows: int, with_test: bool = False
+        self, chunks: Chunks, cached: ArrayCache, most_rows: int, with_test: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the first of several consecutive chunks and their records, (n_chunks, size).
+        """Yield the records of all chunks, in groups of consecutive chunks.
 
-        These chunks are tested together. Records are cached for further points if they are small.
-        With ``with_test``, the moments of the test rows follow in each record.
+        If all records together are small, they are cached for other candidates.
+
+        Parameters
+        ----------
+        chunks : Chunks
+        cached : callable
+            An ``ArrayCache``.
+        most_rows : int
+            The most test rows of a group.
+        with_test : bool
+            Whether the moments of the test rows are appended to each record.
+
+        Yields
+        ------
+        (int, ndarray of shape (n_chunks, size))
+            The first chunk of a group, and the records of its chunks.
         """
-        k, size = chunks.n_chunks, self.size + (self.source.n_numbers if with_test else 0)
+        k, size = chunks.n_chunks, self.size + (self.source.n_values if with_test else 0)
         memory = None
-        if 8 * size * k <= _MOST_BYTES:
+        if 8 * size * k <= _MAX_BYTES:
 
             def fill(array: np.ndarray) -> None:
-                for i, record in enumerate(self._solved(chunks, keep, size)):
+                for i, record in enumerate(self._compute_records(chunks, cached, size)):
                     array[i * size : (i + 1) * size] = record
 
             name = "folds with their test rows" if with_test else "folds"
-            memory = keep(name, size * k, fill).reshape(k, size)
-        solved = iter(self._solved(chunks, keep, size) if memory is None else ())
-        for first, last in chunks.groups(most_rows, max(1, _MOST_BYTES // (8 * size))):
+            memory = cached(name, size * k, fill).reshape(k, size)
+        computed = iter(self._compute_records(chunks, cached, size) if memory is None else ())
+        for first, last in chunks.groups(most_rows, max(1, _MAX_BYTES // (8 * size))):
             if memory is None:
-                yield first, np.stack(list(islice(solved, last - first)))
+                yield first, np.stack(list(islice(computed, last - first)))
             else:
                 yield first, memory[first:last]
 
-    def _solved(self, chunks: Chunks, keep: ArrayCache, size: int) -> Iterable[np.ndarray]:
-        """Return the record of each chunk, one after another."""
+    def _compute_records(
+        self, chunks: Chunks, cached: ArrayCache, size: int
+    ) -> Iterable[np.ndarray]:
+        """Return an iterator over the records of the chunks, in their order."""
 
-        def record_of(moments: TrainAndTest) -> np.ndarray:
+        def compute_record(moments: TrainAndTest) -> np.ndarray:
             record, (train, test) = np.empty(size), moments
             self.solve(train, views(record, self.shapes))
             if with_test and test is not None:
@@ -181,55 +210,61 @@ class MomentFamily(Family):
             return record
 
         with_test = size > self.size
-        of_folds = moments_of_folds(self.source, chunks, keep, self._n_jobs, with_test)
+        moments = moments_of_folds(self.source, chunks, cached, self._n_jobs, with_test)
         if (maps := self._rows.maps) is not None:
-            of_folds = (
+            moments = (
                 (mapped(train, maps, chunk), None if test is None else mapped(test, maps, chunk))
-                for chunk, (train, test) in enumerate(of_folds)
+                for chunk, (train, test) in enumerate(moments)
             )
-        return in_order(self._n_jobs, record_of, of_folds)
+        return in_order(self._n_jobs, compute_record, moments)
 
-    def _test(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
-        """Return the predictions of a group of chunks for their test rows."""
+    def _predict_group(self, chunks: Chunks, group: tuple[int, np.ndarray]) -> TestedChunks:
+        """Predict the test rows of a group of chunks from their records."""
         first, records = group
         return self.predict(chunks, first, first + len(records), self._models_of(chunks, *group))
 
     def _models_of(self, chunks: Chunks, first: int, records: np.ndarray) -> Iterator[Any]:
-        """Yield the models of some chunks from their records."""
+        """Yield the models of consecutive chunks from their records."""
         for chunk, record in enumerate(records, first):
             yield self.models(views(record, self.shapes), chunks, chunk)
 
-    def models_of(self, chunks: Chunks, keep: ArrayCache) -> list[Any]:
-        """Return the models of each chunk."""
-        groups = self.records(chunks, keep, int(chunks.bounds[-1]))
-        return [x for group in groups for x in self._models_of(chunks, *group)]
+    def models_of(self, chunks: Chunks, cached: ArrayCache) -> list[Any]:
+        """Return a list with the models of each chunk."""
+        groups = self.records(chunks, cached, int(chunks.bounds[-1]))
+        return [models for group in groups for models in self._models_of(chunks, *group)]
 
     def predict(
         self, chunks: Chunks, first: int, last: int, models: Iterable[Any]
     ) -> TestedChunks:
-        """Return the predictions of the chunks first to last - 1 for their test rows."""
+        """Predict the test rows of the chunks ``first`` to ``last - 1`` with their models."""
         bounds = chunks.bounds[first : last + 1]
         out = np.empty((self.n_distinct, self.n_outputs, bounds[-1] - bounds[0]))
-        d, end = self._rows.n_features, 0
-        most = min(self.rows_at_once, int(np.diff(bounds).max()))
+        d, stop = self._rows.n_features, 0
+        most = min(self.rows_per_call, int(np.diff(bounds).max()))
         buffer = np.ones((most, d + 1 if self.has_ones else d))
-        for chunk, of_chunk in enumerate(models, first):
-            for rows in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_at_once):
-                begin, end = end, end + count_rows(rows)
-                block = buffer[: end - begin]
+        for chunk, chunk_models in enumerate(models, first):
+            for rows in blocks(chunks.test_rows(chunk, chunk + 1), self.rows_per_call):
+                start, stop = stop, stop + count_rows(rows)
+                block = buffer[: stop - start]
                 copy_rows(self._rows, rows, block[:, :d], chunk)
-                self.respond(of_chunk, block, out[:, :, begin:end])
+                self.write_outputs(chunk_models, block, out[:, :, start:stop])
         outputs = np.broadcast_to(out, (self.n_candidates, *out.shape[1:]))
         return slice(first, last), outputs.transpose(0, 2, 1)
 
 
 class DiscriminantFolds(MomentFamily):
-    """Models from the moments of classes.
+    """Base class of discriminant analysis, which needs the moments of each class.
 
-    A record has counts, means, the scaler's centre and scale, and the parts of a subclass.
+    A record contains the counts and the means of the classes, the mean and the scale of the
+    scaler, and the arrays of a subclass.
+
+    Attributes
+    ----------
+    min_rows_per_class : int
+        The number of rows of each class that a training set must have.
     """
 
-    least_of_class: int
+    min_rows_per_class: int
 
     def _bind(self, estimators: Sequence[Any]) -> None:
         assert self._rows.classes is not None
@@ -242,12 +277,20 @@ class DiscriminantFolds(MomentFamily):
             self._priors = np.array(estimators[0].priors, dtype=np.float64)
             if self._priors.shape != (self._n_classes,):
                 raise ValueError(
-                    f"priors must have a number for each of the {self._n_classes} classes, got "
+                    f"priors must have one value for each of the {self._n_classes} classes, got "
                     f"{estimators[0].priors!r}."
                 )
 
     def _lay_out(self, are_pooled: bool, shapes: list[tuple[int, ...]]) -> None:
-        """Set the source of moments, and the further shapes of a record."""
+        """Set the source of moments, and the shapes of a record.
+
+        Parameters
+        ----------
+        are_pooled : bool
+            Whether the scatter matrices of all classes are added.
+        shapes : list of tuple of int
+            The shapes of the arrays of a subclass.
+        """
         g, d = self._n_classes, self._rows.n_features
         with_spread = self._scaler is not None
         self.source = Source(self._rows, g, are_pooled, with_spread=with_spread)
@@ -255,29 +298,29 @@ class DiscriminantFolds(MomentFamily):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reasons that both families share."""
+        """Return the reason why the models cannot be computed from sums, or "" if they can."""
         if estimator.covariance_estimator is not None:
             return "covariance_estimator is set"
         if facts.is_sparse:
-            return f"{type(estimator).__name__} takes no sparse rows"
+            return f"{type(estimator).__name__} does not support sparse X"
         if facts.has_weights:
-            return f"{type(estimator).__name__} takes no weights"
+            return f"{type(estimator).__name__} does not support sample weights"
         if estimator.priors is not None and np.min(estimator.priors) <= 0:
             return "a prior is not positive"
-        if facts.n_of_class < cls.least_of_class:
-            few = "no row" if facts.n_of_class == 0 else "only one row"
-            return f"a training set has {few} of a class"
+        if facts.n_of_class < cls.min_rows_per_class:
+            found = "no row" if facts.n_of_class == 0 else "only one row"
+            return f"a training set has {found} of a class"
         return super().why_not(estimator, facts)
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
-        """Factorise the covariances of training rows."""
-        few = np.flatnonzero(moments.counts < self.least_of_class)
-        if len(few):
-            label, least = self._classes.tolist()[few[0]], self.least_of_class
+        """Factorise the covariance matrices of a fold, and write them into its record."""
+        rare = np.flatnonzero(moments.counts < self.min_rows_per_class)
+        if len(rare):
+            label, least = self._classes.tolist()[rare[0]], self.min_rows_per_class
             raise ValueError(
                 f"y must have at least {least} {'row' if least == 1 else 'rows'} of each class in "
-                f"each training set, got {int(moments.counts[few[0]])} of class {label!r}; use "
-                "fewer folds, or stratified ones, instead."
+                f"each training set, got {int(moments.counts[rare[0]])} of class {label!r}; use "
+                "fewer folds or stratified folds instead."
             )
         counts, means, centre, scale, *factors = parts
         centre[:], scale[:] = 0, 1
@@ -292,29 +335,34 @@ class DiscriminantFolds(MomentFamily):
 
     @abstractmethod
     def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
-        """Fill the further parts of a record from the moments of scaled rows."""
+        """Fill the arrays of the subclass in a record from the moments of scaled rows."""
 
 
 class LinearDiscriminantFolds(DiscriminantFolds):
-    r"""``LinearDiscriminantAnalysis`` of all folds and shrinkages: classes share a covariance.
+    r"""``LinearDiscriminantAnalysis`` of all folds, for all values of ``shrinkage``.
+
+    The decision value of class g is
 
     .. math:: s_g(x) = -\tfrac12 |x - m_g|^2_A + \tfrac12 |x - b|^2_A + \log p_g
 
-    with the inverse A of the covariance. The point b is the mean of the classes' means for the
-    solver svd, and 0 for others.
+    with the class mean :math:`m_g`, the prior :math:`p_g` and the inverse A of the covariance
+    matrix, which all classes share. For ``solver="svd"``, the vector b is the mean of the class
+    means, weighted by the priors. It is 0 for other solvers.
 
-    The covariance is C = (B')^-1 diag(values) B^-1. Without shrinkage, B are the eigenvectors of
-    the correlations divided by the standard deviations, so that the scales of columns do not
-    matter; for C + a I they are those of C. The solver eigen has both.
+    The covariance matrix is factorised as C = (B')^-1 diag(values) B^-1. Without shrinkage, the
+    columns of B are the eigenvectors of the correlation matrix, divided by the standard
+    deviations. The precision then does not depend on the scales of the columns. With shrinkage,
+    which is C + a I up to a factor, they are the eigenvectors of C. With ``solver="eigen"``, a
+    record contains both.
     """
 
     parameters = ("shrinkage",)
-    least_of_class = 1
+    min_rows_per_class = 1
     has_ones = True
 
     def _bind(self, estimators: Sequence[Any]) -> None:
         super()._bind(estimators)
-        if self._is_svd:  # it divides by standard deviations itself
+        if self._is_svd:  # this solver divides by standard deviations itself
             self._scaler = None
         d, first = self._rows.n_features, estimators[0]
         self.n_outputs = 1 if self._n_classes == 2 else self._n_classes
@@ -328,20 +376,20 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         most = min(self._n_classes - 1, d)
         if first.n_components is not None and first.n_components > most:
             raise ValueError(
-                f"n_components must be at most {most}, the smaller of the number of features and "
-                f"of classes less one, got {first.n_components}."
+                f"n_components must be at most min(n_features, n_classes - 1) = {most}, got "
+                f"{first.n_components}."
             )
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reason why folds do not follow from sums; "" if they do."""
+        """Return the reason why the models cannot be computed from sums, or "" if they can."""
         if estimator.shrinkage == "auto":
             return "shrinkage='auto' needs fourth moments of the rows"
         if estimator.solver == "svd":
             if estimator.shrinkage is not None:
-                return "solver='svd' has no shrinkage"
-            if estimator.tol < _LEAST_TOL:
-                return f"tol is below {_LEAST_TOL}, the precision of moments"
+                return "solver='svd' does not support shrinkage"
+            if estimator.tol < _MIN_TOL:
+                return f"tol is below {_MIN_TOL}, the precision of singular values from moments"
         return super().why_not(estimator, facts)
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
@@ -375,22 +423,25 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             parts[-1][:], parts[-2][:] = eigen_of_scatter(covariance)
 
     def _divisor(self, n_rows: float) -> float:
-        """Return the divisor of the scatter of ``n_rows`` rows."""
+        """Return the number by which the pooled scatter matrix is divided."""
         return n_rows - self._n_classes if self._is_svd and not divide_by_rows() else n_rows
 
     def _inverse(self, values: np.ndarray, shrinkage: float, n_rows: float) -> np.ndarray:
-        """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I, 0 without variance."""
+        """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I with the shrinkage s.
+
+        The inverse of an eigenvalue of 0, apart from rounding errors, is 0.
+        """
         shrunk = (1 - shrinkage) * values + shrinkage * values.mean() if shrinkage else values
         if self._is_svd:
-            # The solver divides by standard deviations over the number of rows.
+            # The solver divides by standard deviations whose divisor is the number of rows.
             least = self._tol**2 * self._divisor(n_rows) / n_rows
         else:
             least = len(shrunk) * np.finfo(np.float64).eps * shrunk.max()
         is_null = shrunk <= least
         if np.all(is_null):
             raise ValueError(
-                "X must have a column that varies within a class in each training set, got only "
-                "columns that are constant within each class."
+                "X must have at least one column that varies within a class in each training "
+                "set, got only columns that are constant within each class."
             )
         if self._solver == "eigen" and np.any(is_null):
             raise ValueError(
@@ -402,11 +453,11 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             return np.where(is_null, 0, 1 / shrunk)
 
     def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> CoefAndOrigin:
-        """Return the coefficients with intercepts of all points and outputs, and an origin."""
+        """Return the coefficients with their intercepts, and the origin subtracted from X."""
         counts, means, centre, scale, *bases = parts
         n_rows, d = counts.sum(), len(scale)
         priors = counts / n_rows if self._priors is None else self._priors
-        # The point at which all scores are equal up to the logarithms of priors.
+        # b: at this x, the decision values of all classes differ only by the log priors.
         reference = priors @ means if self._is_svd else np.zeros(d)
         origin = counts @ means / n_rows
         coef = np.empty((self.n_distinct, self.n_outputs, d + 1))  # the last one is the intercept
@@ -415,26 +466,35 @@ class LinearDiscriminantFolds(DiscriminantFolds):
             inverse = self._inverse(values, shrinkage, n_rows)
             steps = (means - reference) @ basis
             if self._is_svd:
-                steps = self._between(steps, priors, inverse)
+                steps = self._project(steps, priors, inverse)
             from_origin = (reference - origin) @ basis
-            of_basis = steps * inverse
-            of_point = of_basis @ basis.T
-            constant = -0.5 * np.sum(of_basis * (steps + 2 * from_origin), axis=1)
-            constant += np.log(priors)
+            basis_coef = steps * inverse
+            class_coef = basis_coef @ basis.T
+            intercept = -0.5 * np.sum(basis_coef * (steps + 2 * from_origin), axis=1)
+            intercept += np.log(priors)
             if self.n_outputs == 1:
-                of_point = of_point[1:] - of_point[:1]
-                constant = constant[1:] - constant[:1]
-            coef[i, :, :d], coef[i, :, d] = of_point / scale, constant
+                class_coef = class_coef[1:] - class_coef[:1]
+                intercept = intercept[1:] - intercept[:1]
+            coef[i, :, :d], coef[i, :, d] = class_coef / scale, intercept
         return coef.reshape(-1, d + 1), origin * scale + centre
 
-    def respond(self, models: CoefAndOrigin, block: np.ndarray, out: np.ndarray) -> None:
-        """Write the decision values of rows."""
+    def write_outputs(self, models: CoefAndOrigin, block: np.ndarray, out: np.ndarray) -> None:
+        """Write the decision values for a block of rows into ``out``."""
         coef, origin = models
         block[:, :-1] -= origin
         out[:] = (coef @ block.T).reshape(out.shape)
 
-    def _between(self, steps: np.ndarray, priors: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-        """Project onto the directions in which class means differ, as solver='svd' does."""
+    def _project(self, steps: np.ndarray, priors: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+        """Project class means onto the directions in which they differ, as solver='svd' does.
+
+        Parameters
+        ----------
+        steps : ndarray of shape (n_classes, n_features)
+            The class means minus b, in the basis B.
+        priors : ndarray of shape (n_classes,)
+        inverse : ndarray of shape (n_features,)
+            The inverse eigenvalues.
+        """
         root = np.sqrt(inverse)
         whitened = steps * root
         _, sizes, directions = np.linalg.svd(
@@ -446,32 +506,36 @@ class LinearDiscriminantFolds(DiscriminantFolds):
 
 
 class QuadraticDiscriminantFolds(DiscriminantFolds):
-    r"""``QuadraticDiscriminantAnalysis`` of all folds and values of ``reg_param``.
+    r"""``QuadraticDiscriminantAnalysis`` of all folds, for all values of ``reg_param``.
+
+    The decision value of class g is
 
     .. math:: s_g(x) = -\tfrac12 |x - m_g|^2_{A_g} + \tfrac12 \log \det A_g + \log p_g
 
-    with the inverse :math:`A_g` of :math:`(1 - r) C_g + r I`, where each class has its own
-    covariance C. A record has its eigenvectors, its eigenvalues, and their rounding errors.
+    with the class mean :math:`m_g`, the prior :math:`p_g` and the inverse :math:`A_g` of
+    :math:`(1 - r) C_g + r I`. Each class has its own covariance matrix :math:`C_g`, and r is
+    ``reg_param``. A record contains the eigenvectors and the eigenvalues of :math:`C_g` and bounds
+    on the rounding errors of the eigenvalues.
     """
 
     parameters = ("reg_param",)
-    least_of_class = 2
+    min_rows_per_class = 2
 
     def _bind(self, estimators: Sequence[Any]) -> None:
         super()._bind(estimators)
         g, d = self._n_classes, self._rows.n_features
         self._lay_out(False, [(g, d, d), (g, d), (g, d)])
         if self._is_svd:
-            self._shares = np.array([float(estimator.reg_param) for estimator in estimators])
+            self._reg_params = np.array([float(estimator.reg_param) for estimator in estimators])
         else:
-            self._shares = np.zeros(1)  # the solver eigen does not use reg_param
+            self._reg_params = np.zeros(1)  # the solver eigen ignores reg_param
             self.n_distinct = 1
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reason why folds do not follow from sums; "" if they do."""
+        """Return the reason why the models cannot be computed from sums, or "" if they can."""
         if estimator.shrinkage is not None:
-            return "shrinkage is set; reg_param is supported"
+            return "shrinkage is not supported (reg_param is)"
         if facts.n_of_class < facts.n_features:
             return "a class has fewer rows in a training set than X has columns"
         return super().why_not(estimator, facts)
@@ -482,36 +546,41 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
             return argmax_of_rows(outputs)
         if method == "decision_function":
             return outputs[:, 1] - outputs[:, 0] if outputs.shape[1] == 2 else outputs
-        likelihood = outputs - outputs.max(axis=1)[:, None]
-        return np.exp(likelihood - np.log(np.exp(likelihood).sum(axis=1)[:, None]))
+        log_ratios = outputs - outputs.max(axis=1)[:, None]
+        return np.exp(log_ratios - np.log(np.exp(log_ratios).sum(axis=1)[:, None]))
 
     def _factor(self, moments: Moments, parts: list[np.ndarray]) -> None:
-        vectors, values, noise = parts
+        vectors, values, rounding = parts
         for code, (count, scatter) in enumerate(
             zip(moments.counts, moments.scatters, strict=True)
         ):
             divisor = count - 1 if self._is_svd and not divide_by_rows() else count
-            of_scatter, vectors[code] = eigen_of_scatter(scatter)
-            values[code] = of_scatter / divisor
+            scatter_values, vectors[code] = eigen_of_scatter(scatter)
+            values[code] = scatter_values / divisor
             errors = np.square(vectors[code]).T @ scatter.diagonal()
-            noise[code] = np.finfo(np.float64).eps * errors / divisor
+            rounding[code] = np.finfo(np.float64).eps * errors / divisor
 
     def _regularised(
-        self, values: np.ndarray, noise: np.ndarray, count: float, code: int
+        self, values: np.ndarray, rounding: np.ndarray, count: float, code: int
     ) -> np.ndarray:
-        """Return the eigenvalues of (1 - r) C + r I, (n_distinct, n_features).
+        """Return the eigenvalues of (1 - r) C + r I for each distinct value of ``reg_param``, r.
 
         Parameters
         ----------
         values : ndarray of shape (n_features,)
             The eigenvalues of C.
-        noise : ndarray of shape (n_features,)
-            Their rounding errors.
+        rounding : ndarray of shape (n_features,)
+            Bounds on their rounding errors.
         count : float
-            The rows of the class.
+            The number of training rows of the class.
         code : int
+            The class code.
+
+        Returns
+        -------
+        ndarray of shape (n_distinct, n_features)
         """
-        regularised = np.outer(1 - self._shares, values) + self._shares[:, None]
+        regularised = np.outer(1 - self._reg_params, values) + self._reg_params[:, None]
         if self._is_svd and count < len(values):  # svd has as many singular values as rows
             raise ValueError(
                 "Each class must have at least as many rows in each training set as X has "
@@ -520,35 +589,35 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
             )
         lacks_rank = regularised.min(axis=1) <= self._tol
         if np.any(lacks_rank):
-            better = "a larger reg_param" if self._is_svd else "solver='svd' with a reg_param"
+            hint = "a larger reg_param" if self._is_svd else "solver='svd' with a reg_param"
             raise ValueError(
-                "The covariance of a class must have full rank, got eigenvalues up to "
-                f"tol={self._tol:g} in class {self._classes.tolist()[code]!r} with "
-                f"reg_param={self._shares[lacks_rank][0]:g}; use {better} such as 0.1 instead."
+                "The covariance of each class must have full rank, got an eigenvalue of at most "
+                f"tol={self._tol:g} for class {self._classes.tolist()[code]!r} with "
+                f"reg_param={self._reg_params[lacks_rank][0]:g}; use {hint} such as 0.1 instead."
             )
-        if np.any(np.outer(1 - self._shares, noise) > _MOST_NOISE * regularised):
+        if np.any(np.outer(1 - self._reg_params, rounding) > _MAX_ROUNDING * regularised):
             raise ValueError(
-                "The covariance of a class must be precise if it is computed from sums over "
-                f"rows, but in class {self._classes.tolist()[code]!r} rounding errors hide its "
-                "smallest variances; remove outliers, or use method='fit' instead."
+                "The covariance of each class must be precise if it is computed from sums over "
+                "rows, but rounding errors hide the smallest variances of class "
+                f"{self._classes.tolist()[code]!r}; remove outliers or use method='fit' instead."
             )
         return regularised
 
     def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> list[Any]:
-        """Return a matrix, a mean, inverse eigenvalues and constants of each class."""
-        counts, means, centre, scale, vectors, values, noise = parts
+        """Return a tuple for each class: eigenvectors, mean, -1 / (2 eigenvalues), constants."""
+        counts, means, centre, scale, vectors, values, rounding = parts
         log_priors = np.log(counts / counts.sum() if self._priors is None else self._priors)
         matrices, raw_means, models = vectors / scale[:, None], means * scale + centre, []
         for code, count in enumerate(counts):
-            regularised = self._regularised(values[code], noise[code], count, code)
+            regularised = self._regularised(values[code], rounding[code], count, code)
             constants = log_priors[code] - 0.5 * np.log(regularised).sum(axis=1)
             models.append(
                 (matrices[code], raw_means[code], -0.5 / regularised, constants[:, None])
             )
         return models
 
-    def respond(self, models: list[Any], block: np.ndarray, out: np.ndarray) -> None:
-        """Write the log posterior of rows, up to a constant for each row."""
+    def write_outputs(self, models: list[Any], block: np.ndarray, out: np.ndarray) -> None:
+        """Write the log posterior of each class into ``out``, up to a constant for each row."""
         for code, (matrix, mean, inverse, constants) in enumerate(models):
             rotated = matrix.T @ (block - mean).T
             rotated *= rotated
@@ -556,15 +625,16 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
 
 
 def eigen_of_scatter(scatter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues, none of them negative, and the eigenvectors in columns.
+    """Return the eigenvalues and the eigenvectors of a scatter matrix.
 
-    If columns have very different scales, small eigenvalues would be lost in the rounding errors
-    of large ones. The singular values of a pivoted Cholesky factor keep their digits, and take two
-    to three times as long.
+    The eigenvalues are at least 0, and the eigenvectors are the columns of the second array. If
+    the scales of the columns of X are very different, the rounding errors of large eigenvalues
+    would exceed the small eigenvalues. The eigenvalues are then computed from the singular values
+    of a pivoted Cholesky factor, which are precise, but take two to three times as long.
     """
     squares = scatter.diagonal()
     squares = squares[squares > 0]
-    if len(squares) == 0 or squares.max() <= _MOST_RATIO * squares.min():
+    if len(squares) == 0 or squares.max() <= _MAX_RATIO * squares.min():
         values, vectors = np.linalg.eigh(scatter)
         return np.maximum(values, 0), vectors
     factor, pivots, rank = pivoted_cholesky(scatter)

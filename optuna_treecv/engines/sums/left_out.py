@@ -1,18 +1,21 @@
-"""Leave-one-out ridge regression, and small chunks, from one factorisation of all rows.
+"""Leave-one-out ridge regression, and small test folds, from one factorisation of all rows.
 
-Without row i, G becomes G - c u u' and B becomes B - c u v', so that with A = G + alpha I
+Removing row i, with centred features u and centred targets v, changes G = X'X into G - c u u' and
+B = X'y into B - c u v'. With A = G + alpha I, the model that is trained without row i predicts
 
 .. math:: f_i = \frac{u' A^{-1} B - c \\, g v'}{1 - c g}, \\quad g = u' A^{-1} u
 
-is the prediction of row i by the model without it, for two products with the basis of A. Rows with
-a leverage of nearly 1 lose digits by this, and get their model from the moments of all other rows.
+for row i, which takes two products with the basis of A. If c g, the leverage of a row, is nearly
+1, this formula loses digits. The model is then computed from the moments of all other rows.
 
-Corrections for a ``StandardScaler``, which is fitted without the row:
+Corrections for a ``StandardScaler``, which is fitted without the test row:
 
-Without a row the scales of the columns differ a little. In terms of the scales of all rows, the
-penalty of column j is alpha (1 - e_j), where e_j is of the order of 1 / n_rows. So A^-1 u becomes
-t = (A - alpha E)^-1 u with E = diag(e). A series in A^-1 alpha E gives u't and B't. It ends when a
-bound on the remainder is small enough, which differs between rows and alphas.
+The standard deviations of the columns change a little if a row is removed. If the columns are
+still divided by the standard deviations of all rows, the penalty of column j becomes
+alpha (1 - e_j), and e_j is of the order of 1 / n_rows. With E = diag(e), this replaces A^-1 u by
+t = (A - alpha E)^-1 u. A series in A^-1 alpha E gives u't and B't. The series is summed until a
+bound on its remainder is small enough, which takes more terms for some rows and alphas than for
+others.
 """
 
 from collections.abc import Callable
@@ -25,8 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from optuna_treecv.engines.sums.equations import bases
 from optuna_treecv.engines.sums.equations import Basis
+from optuna_treecv.engines.sums.equations import compute_bases
 from optuna_treecv.engines.sums.equations import is_singular
 from optuna_treecv.engines.sums.equations import no_weight_error
 from optuna_treecv.engines.sums.equations import Penalties
@@ -42,203 +45,234 @@ from optuna_treecv.numerics.moments import moments_of_chunks
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import Spread
 
-# The most parts of the rows whose moments are cached, for the few chunks that are solved directly.
-_MOST_PARTS = 32
+# All rows are read in at most this many segments, whose moments are cached. The few chunks that
+# are solved directly then read only their own segment again.
+_MAX_SEGMENTS = 32
 
-# If 1 - leverage of a row or chunk is below this, digits are lost, and it is solved directly.
-_LEAST_GAP = 1e-2
+# If 1 - leverage of a row or chunk is below this, the update loses digits, and the row or chunk is
+# solved directly.
+_MIN_GAP = 1e-2
 
-# A row or chunk with a larger share of a target's scatter is solved directly.
-_MOST_SHARE = 0.5
+# A row or chunk that contributes a larger share of the scatter of a target is solved directly.
+_MAX_SHARE = 0.5
 
-# The numbers of a block of rows, which fits into a second-level cache with its products.
+# The number of float64 values of a block of rows. The block and its products fit into a
+# second-level cache.
 _BLOCK = 2**17
 
-# The remaining error, as a share of the mean absolute residual of a block of rows.
+# The error that may remain, relative to the mean absolute residual of a block of rows.
 _TOLERANCE = 1e-13
-# The remaining error as a share of the targets, for models without residuals.
+
+# The error that may remain in models without residuals, relative to the mean absolute target.
 _ROUNDING = 1e-16
 
-# A term whose bound is below this multiple of the remaining error is computed in float32.
-_MOST_NARROW = 1e6
+# A term whose error bound is below this multiple of the error that may remain is computed in
+# float32.
+_MAX_RATIO_FOR_FLOAT32 = 1e6
 
-# Rows with a larger |e|, or that need more terms, are solved directly.
-_MOST_CHANGE = 0.5
-_MOST_TERMS = 60
+# Rows with a larger |e_j| are solved directly.
+_MAX_CHANGE = 0.5
 
-# The most bytes of inverse matrices, which save a product with the eigenvectors.
-_MOST_BYTES = 2**26
+# Rows that need more terms of the series are solved directly.
+_MAX_TERMS = 60
 
-# If a larger share of rows continues, all do, because selecting rows would take longer.
-_MOST_OF = 0.7
+# The most bytes of inverse matrices in memory. Each saves a product with the eigenvectors.
+_MAX_BYTES = 2**26
+
+# If a larger share of the rows needs another term, it is added to all rows, because selecting rows
+# would take longer.
+_MAX_SELECTED_SHARE = 0.7
 
 
-class RowsOutOfSums:
-    """Models for all alphas without each of many chunks.
+class HeldOutRidge:
+    """Ridge models for all alphas that are each trained on all rows but one small chunk.
 
     Parameters
     ----------
-    of : RidgeRows
+    source : RidgeRows
     alphas : ndarray of shape (n_alphas,)
     chunks : Chunks
-        Chunks without explicit training rows.
-    keep : callable
+        The training rows of each chunk must be all other rows (``chunks.trains`` is None).
+    cached : callable
+        An ``ArrayCache``.
     n_jobs : int
     """
 
     def __init__(
-        self, of: RidgeRows, alphas: np.ndarray, chunks: Chunks, keep: ArrayCache, n_jobs: int
+        self,
+        source: RidgeRows,
+        alphas: np.ndarray,
+        chunks: Chunks,
+        cached: ArrayCache,
+        n_jobs: int,
     ) -> None:
-        of = of.shifted()
-        self._of, self._alphas, self._chunks, self._n_jobs = of, alphas, chunks, n_jobs
-        d = of.rows.n_features
-        # Reading a part of the rows costs about as much as factorising a matrix, and the moments
-        # of all parts take an eighth of the memory of X at most.
+        source = source.shifted()
+        self._source, self._alphas, self._chunks, self._n_jobs = source, alphas, chunks, n_jobs
+        d = source.rows.n_features
+        # Reading a segment costs about as much as factorising a matrix, and the moments of all
+        # segments take at most an eighth of the memory of X.
         k, n_tested = chunks.n_chunks, int(chunks.bounds[-1])
-        n_parts = min(max(1, n_tested // max(1024, 16 * of.n_columns)), _MOST_PARTS, k)
-        self._ends = np.linspace(0, k, n_parts + 1).astype(int)
-        parts = replace(chunks, bounds=chunks.bounds[self._ends])
-        sums = moments_of_chunks(of, parts, keep, n_jobs, "parts of all rows")
-        self._always, self._moments = of.before(chunks), [*map(of.view, sums)]
+        n_segments = min(max(1, n_tested // max(1024, 16 * source.n_columns)), _MAX_SEGMENTS, k)
+        self._segment_bounds = np.linspace(0, k, n_segments + 1).astype(int)  # as chunk indices
+        segments = replace(chunks, bounds=chunks.bounds[self._segment_bounds])
+        sums = moments_of_chunks(source, segments, cached, n_jobs, "parts of all rows")
+        self._before, self._segments = source.before(chunks), [*map(source.view, sums)]
         moments = self._moments_without()
         mean, self._weight = moments.means[0], float(moments.weights[0])
-        self._equations = of.equations(moments)
+        self._equations = source.equations(moments)
         gram, b, origin, scale, _ = self._equations
         if np.any(alphas == 0) and is_singular(gram):
             raise singular_error("the rows")
-        self._centre = mean[d:] if of.has_centre else np.zeros(of.n_targets)
+        self._centre = mean[d:] if source.has_centre else np.zeros(source.n_targets)
         self._squares = about(moments, np.append(mean[:d], self._centre)).diagonal()[d:]
-        self._parts = []
-        triangle = partial(of.triangle, [slice(0, chunks.n_rows)], origin, scale)
-        for basis in bases(gram, b, alphas, triangle):
+        self._bases = []
+        triangle = partial(source.triangle, [slice(0, chunks.n_rows)], origin, scale)
+        for basis in compute_bases(gram, b, alphas, triangle):
             projected = basis.projected.T  # (n_targets, n_features)
             vectors = basis.vectors / scale[:, None]  # for unscaled columns
-            self._parts.append((basis, vectors, basis.shrinks[:, None] * projected))
+            self._bases.append((basis, vectors, basis.shrinks[:, None] * projected))
         self._spread: Spread | None = None
-        if of.scaler is not None and of.scaler.with_std:
+        if source.scaler is not None and source.scaler.with_std:
             assert moments.spread is not None
             self._spread = moments.spread
             self._corrections = [
-                Corrections(alphas[basis.points], basis, coef @ basis.vectors.T)
-                for basis, _, coef in self._parts
+                Corrections(alphas[basis.alpha_indices], basis, coef @ basis.vectors.T)
+                for basis, _, coef in self._bases
             ]
 
     def _moments_without(self, chunk: int | None = None) -> Moments:
-        """Return the moments of all rows outside a chunk; None: of all rows.
+        """Return the moments of all rows except a chunk, or of all rows if ``chunk`` is None.
 
-        They are merged from those of the other parts of the rows, and of the chunk's part, which
-        is read again without the chunk.
+        The segment that contains the chunk is read again without it. The result is merged with
+        the moments of the other segments.
         """
-        parts = self._moments
+        segments = self._segments
         if chunk is not None:
-            index = int(np.searchsorted(self._ends, chunk, side="right")) - 1
+            index = int(np.searchsorted(self._segment_bounds, chunk, side="right")) - 1
+            start, stop = self._segment_bounds[index : index + 2]
             others = [
-                self._of.collect(self._chunks.test_rows(first, last))
-                for first, last in ((self._ends[index], chunk), (chunk + 1, self._ends[index + 1]))
+                self._source.collect(self._chunks.test_rows(first, last))
+                for first, last in ((start, chunk), (chunk + 1, stop))
                 if self._chunks.bounds[first] < self._chunks.bounds[last]
             ]
-            parts = [*parts[:index], *others, *parts[index + 1 :]]
-        return reduce(merge, [*self._always, *parts], self._of.nothing())
+            segments = [*segments[:index], *others, *segments[index + 1 :]]
+        return reduce(merge, [*self._before, *segments], self._source.nothing())
 
     def test(self, most_rows: int, row_by_row: bool) -> Iterator[TestedChunks]:
-        """Test each chunk with the models that are trained on all others.
+        """Predict the rows of each chunk with models that are trained on all other rows.
 
-        Chunks of several rows take less time this way than a factorisation for each if they have
-        fewer rows than a quarter of the columns. A scaler must then not divide by standard
-        deviations, and without an intercept it must not subtract means.
+        For chunks of several rows, this is faster than one factorisation per chunk if a chunk has
+        fewer rows than a quarter of the number of columns. It then requires that a scaler does not
+        divide by standard deviations and, without an intercept, does not subtract means.
 
         Parameters
         ----------
         most_rows : int
+            The most test rows that are yielded together.
         row_by_row : bool
             Whether each chunk is a single row.
         """
         assert row_by_row or self._spread is None
-        most = max(64, _BLOCK // self._of.rows.n_features)
-        test_block = self._test_equal_chunks
+        block_size = max(64, _BLOCK // self._source.rows.n_features)
+        predict_block = self._predict_equal_chunks
         if row_by_row:
-            most, test_block = min(2048, most), self._test_rows
+            block_size, predict_block = min(2048, block_size), self._predict_single_rows
         groups = self._chunks.groups(most_rows, self._chunks.n_chunks)
-        test = partial(self._test, test_block, most)
-        yield from in_order(self._n_jobs, test, starmap(slice, groups))
+        predict = partial(self._predict_group, predict_block, block_size)
+        yield from in_order(self._n_jobs, predict, starmap(slice, groups))
 
-    def _test(self, test_block: Callable[..., np.ndarray], most: int, part: slice) -> TestedChunks:
-        """Test some chunks, ``most`` rows of chunks of one size together."""
-        bounds = self._chunks.bounds[part.start : part.stop + 1]
+    def _predict_group(
+        self, predict_block: Callable[..., np.ndarray], block_size: int, group: slice
+    ) -> TestedChunks:
+        """Predict consecutive chunks, in blocks of chunks with equal numbers of rows.
+
+        A block has about ``block_size`` rows.
+        """
+        bounds = self._chunks.bounds[group.start : group.stop + 1]
         bounds = bounds - bounds[0]
-        outputs = np.empty((len(self._alphas), self._of.n_targets, bounds[-1]))
+        outputs = np.empty((len(self._alphas), self._source.n_targets, bounds[-1]))
         sizes = np.diff(bounds)
-        ends = np.append(np.flatnonzero(np.diff(sizes)) + 1, len(sizes))
+        stops = np.append(np.flatnonzero(np.diff(sizes)) + 1, len(sizes))  # of runs of equal sizes
         first = 0
         while first < len(sizes):
             size = int(sizes[first])
-            end = int(ends[np.searchsorted(ends, first, side="right")])
-            last = min(first + max(1, most // max(size, 1)), end)
-            chunks = slice(part.start + first, part.start + last)
+            stop = int(stops[np.searchsorted(stops, first, side="right")])
+            last = min(first + max(1, block_size // max(size, 1)), stop)
+            chunks = slice(group.start + first, group.start + last)
             out = outputs[:, :, bounds[first] : bounds[last]]
             with np.errstate(all="ignore"):  # rows that are not finite are solved directly
-                direct = test_block(chunks, size, out)
-            for number in np.flatnonzero(direct.any(axis=0)):
-                points = np.flatnonzero(direct[:, number])
-                predictions = self._directly(chunks.start + int(number), points)
-                out[points, :, number * size : (number + 1) * size] = predictions
+                is_direct = predict_block(chunks, size, out)
+            for i in np.flatnonzero(is_direct.any(axis=0)):
+                alpha_indices = np.flatnonzero(is_direct[:, i])
+                predictions = self._predict_directly(chunks.start + int(i), alpha_indices)
+                out[alpha_indices, :, i * size : (i + 1) * size] = predictions
             first = last
-        return part, outputs.transpose(0, 2, 1)
+        return group, outputs.transpose(0, 2, 1)
 
-    def _test_equal_chunks(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
-        """Test chunks of one size; return a mask of the alphas and chunks to solve directly.
+    def _predict_equal_chunks(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
+        """Predict chunks of ``size`` rows each; return a mask of those to solve directly.
 
-        The residuals of a chunk's rows are r = (I - K W)^-1 e with the residuals e of the model of
-        all rows, K = U A^-1 U' + 1 / weight and the weights W. This is solved as
-        r = e + K S (I - S K S)^-1 S e with S = sqrt(W), which weights of 0 do not hurt.
+        The residuals of a chunk's rows are r = (I - K W)^-1 e. Here e are their residuals in the
+        model of all rows, K = U A^-1 U' + 1 / (sum of all weights), and W is the diagonal matrix
+        of their weights. This is computed as r = e + K S (I - S K S)^-1 S e with S = sqrt(W),
+        which is also valid for weights of 0.
+
+        Returns
+        -------
+        ndarray of shape (n_alphas, n_chunks), bool
         """
-        of, equations = self._of, self._equations
-        X, y, weights = of.copy(self._chunks.test_rows(chunks.start, chunks.stop))
+        source, equations = self._source, self._equations
+        X, y, weights = source.copy(self._chunks.test_rows(chunks.start, chunks.stop))
         n_chunks = chunks.stop - chunks.start
-        X -= equations.origin[: of.rows.n_features]
+        X -= equations.origin[: source.rows.n_features]
         v = y - self._centre
         roots = np.sqrt(weights).reshape(n_chunks, size)
-        base = self._centre + of.shift[-of.n_targets :]
+        base = self._centre + source.shift[-source.n_targets :]
         totals = (weights[:, None] * np.square(v)).reshape(n_chunks, size, -1).sum(axis=1)
-        has_most = (totals > _MOST_SHARE * self._squares).any(axis=1)
+        is_dominant = (totals > _MAX_SHARE * self._squares).any(axis=1)
         is_direct = np.empty((len(self._alphas), n_chunks), dtype=bool)
-        for basis, vectors, coef in self._parts:
+        for basis, vectors, coef in self._bases:
             z = X @ vectors
             predictions = (z @ coef.reshape(-1, z.shape[1]).T).reshape(len(z), *coef.shape[:2])
-            of_chunks = z.reshape(n_chunks, size, -1)
-            order = np.argsort(self._alphas[basis.points], kind="stable")
-            is_safe = np.zeros(n_chunks, dtype=bool)  # also for larger alphas
-            for number in order:
-                shrunk = of_chunks * basis.shrinks[number]
-                K = shrunk @ of_chunks.transpose(0, 2, 1)
-                if of.fit_intercept:
+            z_chunks = z.reshape(n_chunks, size, -1)
+            order = np.argsort(self._alphas[basis.alpha_indices], kind="stable")
+            is_safe = np.zeros(n_chunks, dtype=bool)  # a safe chunk is safe for larger alphas too
+            for i in order:
+                shrunk = z_chunks * basis.shrinks[i]
+                K = shrunk @ z_chunks.transpose(0, 2, 1)
+                if source.fit_intercept:
                     K += 1 / self._weight
                 gaps = K * (-roots[:, :, None] * roots[:, None, :])
                 gaps[:, range(size), range(size)] += 1
                 if not is_safe.all():
-                    is_safe[~is_safe] = _least_eigenvalues(gaps[~is_safe]) >= _LEAST_GAP
-                e = (v - predictions[:, number]).reshape(n_chunks, size, -1)
+                    is_safe[~is_safe] = _smallest_eigenvalues(gaps[~is_safe]) >= _MIN_GAP
+                e = (v - predictions[:, i]).reshape(n_chunks, size, -1)
                 gaps[~is_safe] = np.identity(size)
                 solved = np.linalg.solve(gaps, roots[:, :, None] * e)
                 e += K @ (roots[:, :, None] * solved)
-                point = basis.points[number]
-                out[point] = (base + v - e.reshape(v.shape)).T
-                is_direct[point] = ~is_safe | has_most
+                alpha_index = basis.alpha_indices[i]
+                out[alpha_index] = (base + v - e.reshape(v.shape)).T
+                is_direct[alpha_index] = ~is_safe | is_dominant
         return is_direct
 
-    def _test_rows(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
-        """Test a block of single rows; return a mask of the alphas and rows to solve directly."""
-        of, equations = self._of, self._equations
-        X, y, weights = of.copy(self._chunks.test_rows(chunks.start, chunks.stop))
+    def _predict_single_rows(self, chunks: slice, size: int, out: np.ndarray) -> np.ndarray:
+        """Predict chunks of a single row each; return a mask of those to solve directly.
+
+        Returns
+        -------
+        ndarray of shape (n_alphas, n_rows), bool
+        """
+        source, equations = self._source, self._equations
+        X, y, weights = source.copy(self._chunks.test_rows(chunks.start, chunks.stop))
         changes = None
         if self._spread is not None:
-            changes = changes_without(X, self._spread, equations.is_constant)
-        X -= equations.origin[: of.rows.n_features]
+            changes = relative_scale_changes(X, self._spread, equations.is_constant)
+        X -= equations.origin[: source.rows.n_features]
         v = (y - self._centre).T
-        c, r, base = self._downdate(weights, v)
+        c, r, base = self._downdate_factors(weights, v)
         is_direct = np.empty((len(self._alphas), len(X)), dtype=bool)
         z = np.empty_like(X)
-        for number, (basis, vectors, coef) in enumerate(self._parts):
+        for basis_index, (basis, vectors, coef) in enumerate(self._bases):
             np.matmul(X, vectors, out=z)
             squares = z * z
             leverages = basis.shrinks @ squares.T
@@ -246,83 +280,98 @@ class RowsOutOfSums:
             is_open: np.ndarray | bool = False
             if changes is not None:
                 rows = Rows(z, squares, changes, c, r, v)
-                is_open = self._corrections[number].correct(rows, leverages, predictions)
+                corrections = self._corrections[basis_index]
+                is_open = corrections.correct(rows, leverages, predictions)
             leverages *= c
             gaps = 1 - leverages
-            is_direct[basis.points] = ~(gaps >= _LEAST_GAP * r) | is_open
+            is_direct[basis.alpha_indices] = ~(gaps >= _MIN_GAP * r) | is_open
             predictions -= leverages[:, None] * v
             predictions /= gaps[:, None]
             predictions *= r
             predictions += base
-            out[basis.points] = predictions
-        has_most = weights * np.square(v) > _MOST_SHARE * self._squares[:, None]
-        return is_direct | has_most.any(axis=0)
+            out[basis.alpha_indices] = predictions
+        is_dominant = weights * np.square(v) > _MAX_SHARE * self._squares[:, None]
+        return is_direct | is_dominant.any(axis=0)
 
-    def _downdate(
+    def _downdate_factors(
         self, weights: np.ndarray, v: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return c, and the factor and the summand of predictions."""
-        of = self._of
-        if of.fit_intercept:
+        """Return what removing each row changes: c, and a factor and a summand of its prediction.
+
+        Returns
+        -------
+        c : ndarray of shape (n_rows,)
+            G becomes G - c u u' without the row. NaN if no update exists.
+        r : ndarray of shape (n_rows,)
+            The factor.
+        base : ndarray of shape (n_targets, n_rows)
+            The summand.
+        """
+        source = self._source
+        if source.fit_intercept:
             others = self._weight - weights
             r = self._weight / others
-            mean = (self._centre + of.shift[-of.n_targets :])[:, None]
+            mean = (self._centre + source.shift[-source.n_targets :])[:, None]
             return weights * r, r, mean - weights / others * v
-        if not of.has_centre:
+        if not source.has_centre:
             return weights, np.ones_like(weights), np.zeros_like(v)
-        if of.rows.weights is not None:  # the mean is not that of weighted rows
+        if source.rows.weights is not None:  # the scaler subtracts a mean that ignores weights
             return np.full_like(weights, np.nan), np.ones_like(weights), np.zeros_like(v)
         n_rows = self._weight
         r = np.full_like(weights, n_rows / (n_rows - 1))
         return r, r, np.zeros_like(v)
 
-    def _directly(self, chunk: int, points: np.ndarray) -> np.ndarray:
-        """Return the predictions of a chunk's rows by models from the moments of all others.
+    def _predict_directly(self, chunk: int, alpha_indices: np.ndarray) -> np.ndarray:
+        """Predict a chunk's rows with models from the moments of all other rows.
 
         Returns
         -------
-        ndarray of shape (n_candidates, n_targets, n_rows)
+        ndarray of shape (len(alpha_indices), n_targets, n_rows)
         """
         moments = self._moments_without(chunk)
         rows = self._chunks.test_rows(chunk, chunk + 1)
         if moments.weights[0] == 0:
             raise no_weight_error()
-        d, t = self._of.rows.n_features, self._of.n_targets
-        equations = self._of.equations(moments)
+        source, d, t = self._source, self._source.rows.n_features, self._source.n_targets
+        equations = source.equations(moments)
         penalties = Penalties(np.empty(Penalties.size(d, t)), d, t)
-        alphas, chunks = self._alphas[points], self._chunks
+        alphas, chunks = self._alphas[alpha_indices], self._chunks
         penalties.factor(equations.gram, equations.b, alphas)
-        coef = self._of.solve(penalties, alphas, chunks, chunk, equations.origin, equations.scale)
-        X, _, _ = self._of.copy(rows)
+        coef = source.solve(penalties, alphas, chunks, chunk, equations.origin, equations.scale)
+        X, _, _ = source.copy(rows)
         X -= equations.origin[:d]
         X /= equations.scale
-        return coef.transpose(0, 2, 1) @ X.T + (equations.origin + self._of.shift)[d:, None]
+        return coef.transpose(0, 2, 1) @ X.T + (equations.origin + source.shift)[d:, None]
 
 
-def _least_eigenvalues(matrices: np.ndarray) -> np.ndarray:
-    """Return the least eigenvalue of each symmetric matrix, -inf if that is not finite."""
-    least = np.full(len(matrices), -np.inf)
+def _smallest_eigenvalues(matrices: np.ndarray) -> np.ndarray:
+    """Return the smallest eigenvalue of each symmetric matrix; -inf for a non-finite matrix."""
+    smallest = np.full(len(matrices), -np.inf)
     is_finite = np.isfinite(matrices).all(axis=(1, 2))
     if is_finite.any():
-        least[is_finite] = np.linalg.eigvalsh(matrices[is_finite])[:, 0]
-    return least
+        smallest[is_finite] = np.linalg.eigvalsh(matrices[is_finite])[:, 0]
+    return smallest
 
 
 class Rows(NamedTuple):
-    """A block of rows, and the factors by which their predictions depend on u't and B't.
+    """A block of rows, and the constants in the formula of their leave-one-out predictions.
 
-    The prediction of a row without it is r (B't - c u't v) / (1 - c u't), plus a summand that does
-    not depend on t.
+    The model that is trained without a row predicts r (B't - c u't v) / (1 - c u't) for it, plus a
+    summand that does not depend on t.
 
     Attributes
     ----------
     z : ndarray of shape (n_rows, n_features)
-        The rows u in a basis.
+        The rows u in the coordinates of a basis.
     squared_z : ndarray of shape (n_rows, n_features)
+        The squares of ``z``.
     changes : ndarray of shape (n_rows, n_features)
-        e for each row and column.
-    c, r : ndarray of shape (n_rows,)
+        e of each row and column, see ``relative_scale_changes``.
+    c : ndarray of shape (n_rows,)
+        G becomes G - c u u' without the row.
+    r : ndarray of shape (n_rows,)
     v : ndarray of shape (n_targets, n_rows)
+        The centred targets.
     """
 
     z: np.ndarray
@@ -333,16 +382,20 @@ class Rows(NamedTuple):
     v: np.ndarray
 
 
-def changes_without(X: np.ndarray, spread: Spread, is_constant: np.ndarray) -> np.ndarray:
-    """Return e for each row and column: the relative changes of squared scales without the row.
+def relative_scale_changes(X: np.ndarray, spread: Spread, is_constant: np.ndarray) -> np.ndarray:
+    """Return e, the relative change of each column's variance if a row is removed.
 
     Parameters
     ----------
     X : ndarray of shape (n_rows, n_features)
     spread : Spread
-        The spread of all rows.
+        The mean and the squares of each column of all rows.
     is_constant : ndarray of shape (n_features,), bool
-        The columns that are not scaled.
+        The columns that are not scaled; their e is 0.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features)
     """
     n = spread.n_rows
     changes = X - spread.mean
@@ -355,172 +408,184 @@ def changes_without(X: np.ndarray, spread: Spread, is_constant: np.ndarray) -> n
 
 
 class Corrections:
-    """Correct predictions for the scales without each row.
+    """Correct leave-one-out predictions for a scaler that is fitted without the test row.
 
     Parameters
     ----------
-    alphas : ndarray of shape (n_candidates,)
-        The alphas that the basis serves.
+    alphas : ndarray of shape (n_alphas,)
+        The alphas for which the basis is valid.
     basis : Basis
         The basis of the scaled columns.
-    coef : ndarray of shape (n_candidates, n_targets, n_features)
-        The coefficients of the models of all rows.
+    coef : ndarray of shape (n_alphas, n_targets, n_features)
+        The coefficients of the models that are trained on all rows.
     """
 
     def __init__(self, alphas: np.ndarray, basis: Basis, coef: np.ndarray) -> None:
         self._alphas, self._basis, self._coef = alphas, basis, coef
         self._squared_coef = np.square(coef).reshape(-1, coef.shape[2])
         self._squared_shrinks = np.square(basis.shrinks)
-        # alpha A^-1; no entry is above 1
+        # alpha A^-1, whose entries are at most 1 in absolute value.
         self._inverses: np.ndarray | None = None
-        if 8 * len(alphas) * basis.vectors.size <= _MOST_BYTES:
+        if 8 * len(alphas) * basis.vectors.size <= _MAX_BYTES:
             self._inverses = np.empty((len(alphas), *basis.vectors.shape))
             for alpha, shrinks, out in zip(alphas, basis.shrinks, self._inverses, strict=True):
                 out[:] = basis.vectors * (alpha * shrinks) @ basis.vectors.T
 
     def correct(self, rows: Rows, leverages: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Correct u't and B't in place; the input is for E = 0.
+        """Replace u't and B't for E = 0 by their values for the scales without each row.
 
         Parameters
         ----------
         rows : Rows
-        leverages : ndarray of shape (n_candidates, n_rows)
-            u't.
-        predictions : ndarray of shape (n_candidates, n_targets, n_rows)
-            B't.
+        leverages : ndarray of shape (n_alphas, n_rows)
+            u't, corrected in place.
+        predictions : ndarray of shape (n_alphas, n_targets, n_rows)
+            B't, corrected in place.
 
         Returns
         -------
-        ndarray of shape (n_candidates, n_rows), bool
-            A mask of the rows whose series is too long.
+        ndarray of shape (n_alphas, n_rows), bool
+            A mask of the rows whose series does not reach the required precision.
         """
         alphas = self._alphas[:, None]
-        most = np.abs(rows.changes).max(axis=1)
-        is_far = most > _MOST_CHANGE
-        # The errors of predictions per error of u't and of B't.
+        largest_change = np.abs(rows.changes).max(axis=1)
+        is_far = largest_change > _MAX_CHANGE
+        # How much an error of u't or of B't changes a prediction.
         gaps = 1 - rows.c * leverages
-        is_usual = ~is_far & (gaps > _LEAST_GAP)
+        is_usual = ~is_far & (gaps > _MIN_GAP)
         errors = np.where(is_usual[:, None], np.abs((predictions - rows.v) / gaps[:, None]), 0)
-        per_prediction = rows.r / gaps / (1 - np.minimum(most, _MOST_CHANGE))
+        per_prediction = rows.r / gaps / (1 - np.minimum(largest_change, _MAX_CHANGE))
         per_prediction[~is_usual] = 0
         per_leverage = (rows.c * per_prediction)[:, None] * errors
         total = (rows.r * errors).sum(axis=2)
-        least = _TOLERANCE * total / np.maximum(is_usual.sum(axis=1), 1)[:, None]
-        least = np.maximum(least, _ROUNDING * np.abs(rows.v).mean(axis=1))[:, :, None]
-        least = np.maximum(least, np.finfo(np.float64).tiny)  # if all targets are 0
-        # |A^-1 u|^2 and |E coef|
+        tolerance = _TOLERANCE * total / np.maximum(is_usual.sum(axis=1), 1)[:, None]
+        tolerance = np.maximum(tolerance, _ROUNDING * np.abs(rows.v).mean(axis=1))[:, :, None]
+        tolerance = np.maximum(tolerance, np.finfo(np.float64).tiny)  # if all targets are 0
+        # |A^-1 u|^2, or for a basis that is not orthonormal its bound u'A^-1 u / alpha.
         if self._basis.is_orthonormal:
             squares = self._squared_shrinks @ rows.squared_z.T
         else:
             squares = leverages / np.where(alphas == 0, np.inf, alphas)
-        of_coef = np.sqrt(self._squared_coef @ np.square(rows.changes).T).reshape(
-            predictions.shape
-        )
+        norms = np.sqrt(self._squared_coef @ np.square(rows.changes).T)  # |E coef|
         limits = _Limits(
-            of_coef * (alphas * per_prediction)[:, None], per_leverage * alphas[:, :, None], least
+            norms.reshape(predictions.shape) * (alphas * per_prediction)[:, None],
+            per_leverage * alphas[:, :, None],
+            tolerance,
         )
-        ratios = limits.ratios(np.sqrt(squares), most * squares)
+        ratios = limits.ratios(np.sqrt(squares), largest_change * squares)
         is_open = np.broadcast_to(is_far, leverages.shape).copy()
         narrow: tuple[np.ndarray, np.ndarray] | None = None
-        for point in np.flatnonzero((ratios > 1).any(axis=1)):
+        for alpha_index in np.flatnonzero((ratios > 1).any(axis=1)):
             if narrow is None:
                 narrow = rows.z.astype(np.float32), rows.changes.astype(np.float32)
-            ratio = ratios[point]
-            is_wide = _mostly(ratio > _MOST_NARROW)
-            is_narrow = (ratio > 1) & ~is_wide
+            ratio = ratios[alpha_index]
+            is_wide = _extend_to_all(ratio > _MAX_RATIO_FOR_FLOAT32)  # in float64
+            is_narrow = (ratio > 1) & ~is_wide  # in float32
             if not is_wide.any():
-                is_narrow = _mostly(is_narrow)
-            for which, (z, changes) in ((is_wide, (rows.z, rows.changes)), (is_narrow, narrow)):
-                if which.any():
-                    part = slice(None) if which.all() else np.flatnonzero(which)
-                    of_some = limits.of(part, int(point))
-                    more = self._sum_terms(z[part], changes[part], int(point), of_some)
-                    leverages[point, part] += more[0]
-                    predictions[point][:, part] += more[1]
-                    is_open[point, part] |= more[2]
+                is_narrow = _extend_to_all(is_narrow)
+            for mask, (z, changes) in ((is_wide, (rows.z, rows.changes)), (is_narrow, narrow)):
+                if mask.any():
+                    chosen = slice(None) if mask.all() else np.flatnonzero(mask)
+                    selected = limits.select(chosen, int(alpha_index))
+                    terms = self._sum_terms(z[chosen], changes[chosen], int(alpha_index), selected)
+                    leverages[alpha_index, chosen] += terms[0]
+                    predictions[alpha_index][:, chosen] += terms[1]
+                    is_open[alpha_index, chosen] |= terms[2]
         return is_open
 
     def _sum_terms(
-        self, z: np.ndarray, changes: np.ndarray, point: int, limits: "_Limits"
+        self, z: np.ndarray, changes: np.ndarray, alpha_index: int, limits: "_Limits"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the summands of u't and B't of some rows, and which rows need more terms.
+        """Return the sums to add to u't and B't, and a mask of rows that need more terms.
 
         With s_0 = A^-1 u and s_k = A^-1 alpha E s_(k-1), the terms of B't are coef' alpha E s_k,
-        and those of u't are s_k' alpha E s_k and s_k' alpha E s_(k-1). The
-        remainder follows from the norm of E s_k.
+        and the terms of u't are s_k' alpha E s_k and s_k' alpha E s_(k-1). The norm of E s_k
+        bounds the remainder.
         """
-        alpha, vectors = self._alphas[point], self._basis.vectors
-        coef = (alpha * self._coef[point]).astype(z.dtype)
-        step = z @ (vectors * self._basis.shrinks[point]).T.astype(z.dtype)
+        alpha, vectors = self._alphas[alpha_index], self._basis.vectors
+        coef = (alpha * self._coef[alpha_index]).astype(z.dtype)
+        step = z @ (vectors * self._basis.shrinks[alpha_index]).T.astype(z.dtype)
         n_rows = len(z)
         leverages, predictions = np.zeros(n_rows), np.zeros((len(coef), n_rows))
         is_open = np.ones(n_rows, bool)
         term: np.ndarray | None = None
-        left: slice | np.ndarray = slice(None)
-        for _ in range(_MOST_TERMS):
+        remaining: slice | np.ndarray = slice(None)
+        for _ in range(_MAX_TERMS):
             if term is not None:
-                step = self._apply(term, point)
-                leverages[left] += alpha * _products(term, step)
+                step = self._apply_inverse(term, alpha_index)
+                leverages[remaining] += alpha * _products(term, step)
             term = changes * step
-            leverages[left] += alpha * _products(term, step)
-            predictions[:, left] += coef @ term.T
+            leverages[remaining] += alpha * _products(term, step)
+            predictions[:, remaining] += coef @ term.T
             squares = _products(term, term)
             ratios = limits.ratios(np.sqrt(squares), squares)
-            goes_on = ratios > 1
-            is_open[left] = goes_on
-            if not goes_on.any():
+            needs_more = ratios > 1
+            is_open[remaining] = needs_more
+            if not needs_more.any():
                 break
-            if goes_on.mean() < _MOST_OF:
-                left = np.arange(n_rows)[left][goes_on]
-                term, changes, limits = term[goes_on], changes[goes_on], limits.of(goes_on)
-            if term.dtype != np.float32 and np.max(ratios) <= _MOST_NARROW:
+            if needs_more.mean() < _MAX_SELECTED_SHARE:
+                remaining = np.arange(n_rows)[remaining][needs_more]
+                term, changes = term[needs_more], changes[needs_more]
+                limits = limits.select(needs_more)
+            if term.dtype != np.float32 and np.max(ratios) <= _MAX_RATIO_FOR_FLOAT32:
                 term, changes = term.astype(np.float32), changes.astype(np.float32)
                 coef = coef.astype(np.float32)
         return leverages, predictions, is_open
 
-    def _apply(self, numbers: np.ndarray, point: int) -> np.ndarray:
-        """Return alpha A^-1 times each row of ``numbers``."""
+    def _apply_inverse(self, vectors: np.ndarray, alpha_index: int) -> np.ndarray:
+        """Return alpha A^-1 times each row of ``vectors``."""
         if self._inverses is not None:
-            return numbers @ self._inverses[point].astype(numbers.dtype, copy=False)
-        vectors = self._basis.vectors.astype(numbers.dtype)
-        shrinks = (self._alphas[point] * self._basis.shrinks[point]).astype(numbers.dtype)
-        return np.asarray(((numbers @ vectors) * shrinks) @ vectors.T)
+            return vectors @ self._inverses[alpha_index].astype(vectors.dtype, copy=False)
+        basis = self._basis.vectors.astype(vectors.dtype)
+        shrinks = self._alphas[alpha_index] * self._basis.shrinks[alpha_index]
+        return np.asarray(((vectors @ basis) * shrinks.astype(vectors.dtype)) @ basis.T)
 
 
 class _Limits(NamedTuple):
-    """Bounds on the errors of predictions.
+    """Factors that bound the errors of predictions, and the tolerance for these errors.
+
+    An error of a prediction comes from the errors of B't and u't. Both are bounded by the size of
+    the last term of their series.
 
     Attributes
     ----------
-    of_predictions, of_leverages : ndarray of shape (..., n_targets, n_rows)
-        The factors of the errors of B't and u't.
-    least : ndarray of shape (..., n_targets, 1)
-        The largest error that may remain.
+    per_norm : ndarray of shape (..., n_targets, n_rows)
+        The bound on the error due to B't, relative to the norm of the term.
+    per_square : ndarray of shape (..., n_targets, n_rows)
+        The bound on the error due to u't, relative to the squared norm of the term.
+    tolerance : ndarray of shape (..., n_targets, 1)
+        The largest error of a prediction that may remain.
     """
 
-    of_predictions: np.ndarray
-    of_leverages: np.ndarray
-    least: np.ndarray
+    per_norm: np.ndarray
+    per_square: np.ndarray
+    tolerance: np.ndarray
 
-    def ratios(self, predictions: np.ndarray, leverages: np.ndarray) -> np.ndarray:
-        """Return the greatest error of each row as a share of the largest that may remain."""
-        bounds = self.of_predictions * predictions[..., None, :]
-        bounds += self.of_leverages * leverages[..., None, :]
-        bounds /= self.least
+    def ratios(self, norms: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Return the error bound of each row relative to the tolerance, the largest of targets.
+
+        Parameters
+        ----------
+        norms, squares : ndarray of shape (..., n_rows)
+            The norm of the last term of each row, and its square.
+        """
+        bounds = self.per_norm * norms[..., None, :]
+        bounds += self.per_square * squares[..., None, :]
+        bounds /= self.tolerance
         return np.asarray(bounds.max(axis=-2))
 
-    def of(self, rows: slice | np.ndarray, point: int | None = None) -> "_Limits":
-        """Return the bounds of some rows, for one of several points or for a single one."""
-        parts = self if point is None else (part[point] for part in self)
-        predictions, leverages, least = parts
-        return _Limits(predictions[:, rows], leverages[:, rows], least)
+    def select(self, rows: slice | np.ndarray, alpha_index: int | None = None) -> "_Limits":
+        """Return the limits for a selection of rows, and of one alpha unless that is None."""
+        arrays = self if alpha_index is None else (array[alpha_index] for array in self)
+        per_norm, per_square, tolerance = arrays
+        return _Limits(per_norm[:, rows], per_square[:, rows], tolerance)
 
 
 def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the scalar products of the rows of two arrays."""
+    """Return the scalar product of each row of ``first`` with the same row of ``second``."""
     return np.einsum("ij,ij->i", first, second)
 
 
-def _mostly(which: np.ndarray) -> np.ndarray:
-    """Return a mask of all rows if it has most of them, else the mask."""
-    return np.ones_like(which) if which.mean() > _MOST_OF else which
+def _extend_to_all(mask: np.ndarray) -> np.ndarray:
+    """Return a mask of all rows if the mask selects most of them, otherwise the mask itself."""
+    return np.ones_like(mask) if mask.mean() > _MAX_SELECTED_SHARE else mask

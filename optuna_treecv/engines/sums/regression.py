@@ -1,4 +1,4 @@
-"""Ridge regression, its classifier, the lasso, the elastic net and least squares, from moments."""
+"""Linear regression from moments: ridge, ridge classifier, lasso, elastic net, least squares."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from optuna_treecv.engines.sums.equations import no_weight_error
 from optuna_treecv.engines.sums.equations import Penalties
 from optuna_treecv.engines.sums.equations import RidgeRows
 from optuna_treecv.engines.sums.family import CoefAndOrigin
+from optuna_treecv.engines.sums.family import MAX_COLUMNS
 from optuna_treecv.engines.sums.family import MomentFamily
-from optuna_treecv.engines.sums.family import MOST_COLUMNS
-from optuna_treecv.engines.sums.left_out import RowsOutOfSums
+from optuna_treecv.engines.sums.left_out import HeldOutRidge
 from optuna_treecv.estimators.base import weights_of_classes
 from optuna_treecv.numerics.moments import about
 from optuna_treecv.numerics.moments import ArrayCache
@@ -36,31 +36,34 @@ from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import to_predictions
 from optuna_treecv.rows.checks import times_classes
 
-# Chunks of fewer rows than a quarter of the columns are solved from the model of all rows.
-_COLUMNS_PER_SMALL_ROW = 4
+# Chunks with fewer rows than a quarter of the columns are predicted by updates of the model that
+# is trained on all rows.
+_COLUMNS_PER_ROW_OF_SMALL_CHUNKS = 4
 
-# The models of all these solvers are the same after convergence.
+# The solvers of scikit-learn that converge to the same model.
 _SOLVERS = ("auto", "cholesky", "svd", "lsqr", "sparse_cg", "sag", "saga")
 
-# Conjugate gradients take less time for sparse rows with more columns: for a single alpha, and for
-# several ones.
-_MOST_SPARSE = 150, 500
+# For sparse rows with more columns, conjugate gradients take less time for a single alpha.
+_MAX_SPARSE_COLUMNS = 150
+# For sparse rows with more columns, they take less time even if several alphas are evaluated.
+_MAX_SPARSE_COLUMNS_OF_SEARCH = 500
 
-# Below this share of a fold's squares, its sum of squared errors is computed from outputs, because
-# from moments it would be a small difference of large sums.
-_LEAST_SHARE = 1e-4
+# If the squared errors of a fold are a smaller share of its sum of squares, they are computed from
+# predictions, because moments give them as a small difference of large sums.
+_MIN_SHARE_OF_ERRORS = 1e-4
 
 
 class RidgeFolds(MomentFamily):
     """Ridge regression: coef = (X'X + alpha I)^-1 X'y of centred rows, for all alphas.
 
-    ``RidgeClassifier`` regresses on labels of -1 and 1, and predicts the largest. A record has the
-    factorised equations, the origin that is subtracted from X and y, and the divisors of X.
+    ``RidgeClassifier`` is a regression on labels of -1 and 1, and predicts the class with the
+    largest output. A record contains the factorised equations, the origin that is subtracted from
+    [X, y], and the divisors of the columns of X.
     """
 
     parameters: tuple[str, ...] = ("alpha",)
     ignored: tuple[str, ...] = ("solver", "tol", "max_iter", "random_state")
-    rows_at_once = 4096  # of one product with the coefficients of all alphas
+    rows_per_call = 4096  # one call multiplies them by the coefficients of all alphas
     source: RidgeRows
 
     def _bind(self, estimators: Sequence[Any]) -> None:
@@ -69,8 +72,8 @@ class RidgeFolds(MomentFamily):
         rows = self._rows
         if rows.classes is not None and isinstance(class_weight, dict):
             assert rows.targets is not None
-            of_classes = weights_of_classes(class_weight, rows.classes)
-            weights = times_classes(rows.weights, of_classes, rows.targets, np.float64)
+            class_weights = weights_of_classes(class_weight, rows.classes)
+            weights = times_classes(rows.weights, class_weights, rows.targets, np.float64)
             self._rows = rows = replace(rows, weights=weights)
         elif rows.classes is not None and self._is_balanced:
             n_groups = len(rows.classes)
@@ -82,7 +85,7 @@ class RidgeFolds(MomentFamily):
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reason why folds do not follow from sums; "" if they do."""
+        """Return the reason why the models cannot be computed from sums, or "" if they can."""
         is_balanced = getattr(estimator, "class_weight", None) == "balanced"
         if is_balanced and facts.n_folds >= facts.n_trained:
             return "class_weight='balanced' changes the weights of all rows for each held-out row"
@@ -97,22 +100,25 @@ class RidgeFolds(MomentFamily):
         if estimator.alpha == 0 and not facts.is_requested:
             return "alpha=0 has no unique model if columns are linearly dependent"
         if facts.is_sparse:
-            refused = ("svd", "cholesky", "saga") if estimator.fit_intercept else ("svd",)
-            if estimator.solver in refused:
+            unsupported = ("svd", "cholesky", "saga") if estimator.fit_intercept else ("svd",)
+            if estimator.solver in unsupported:
                 return f"solver={estimator.solver!r} does not support these sparse rows"
-            most = _MOST_SPARSE[facts.is_searched]
+            most = _MAX_SPARSE_COLUMNS_OF_SEARCH if facts.is_searched else _MAX_SPARSE_COLUMNS
             if facts.n_features > most and not facts.is_requested:
-                return f"an iterative solver takes less time for sparse X with over {most} columns"
+                return (
+                    "an iterative solver takes less time for sparse X with more than "
+                    f"{most} columns"
+                )
         return super().why_not(estimator, facts)
 
     @classmethod
     def ignored_by(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
-        """Return the parameters of an iterative solver; direct solvers have none."""
+        """Return the parameters that have no effect; empty if scikit-learn's solver is direct."""
         is_direct = estimator.solver in ("cholesky", "svd")
         return () if is_direct or (estimator.solver == "auto" and not is_sparse) else cls.ignored
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
-        """Factorise the equations of one fold."""
+        """Write the factorised equations of one fold into its record."""
         memory, origin, scale = parts
         equations = self.source.equations(_balanced(moments) if self._is_balanced else moments)
         origin[:], scale[:] = equations.origin, equations.scale
@@ -120,86 +126,106 @@ class RidgeFolds(MomentFamily):
         penalties.factor(equations.gram, equations.b, self._alphas)
 
     def models(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> CoefAndOrigin:
-        """Return the coefficients of all points in rows, and the origin that is subtracted."""
+        """Return the coefficients and the origin that is subtracted from [X, y].
+
+        The coefficients have one row for each candidate and target.
+        """
         return np.ascontiguousarray(self._coef(parts, chunks, chunk).T), parts[1]
 
     def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
-        """Return the coefficients of all points in columns, (d, n_candidates * n_targets)."""
+        """Return the coefficients of unscaled columns, (n_features, n_candidates * n_targets)."""
         memory, origin, scale = parts
         penalties = Penalties(memory, len(scale), self.n_outputs)
-        solved = self.source.solve(penalties, self._alphas, chunks, chunk, origin, scale)
-        return solved.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
+        coef = self.source.solve(penalties, self._alphas, chunks, chunk, origin, scale)
+        return coef.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
 
-    def respond(self, models: CoefAndOrigin, block: np.ndarray, out: np.ndarray) -> None:
-        """Write the predictions of rows."""
+    def write_outputs(self, models: CoefAndOrigin, block: np.ndarray, out: np.ndarray) -> None:
+        """Write the predictions for a block of rows into ``out``."""
         (coef, origin), d = models, block.shape[1]
         if self.source.has_centre:
             block -= origin[:d]
         np.add((coef @ block.T).reshape(out.shape), origin[d:, None], out=out)
 
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return predictions, class codes or decision values."""
-        has_numbers = self._rows.classes is None
-        return to_predictions(outputs, "decision_function" if has_numbers else method)
+        """Return the predictions of a regressor, or class codes or decision values."""
+        is_regressor = self._rows.classes is None
+        return to_predictions(outputs, "decision_function" if is_regressor else method)
 
-    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
-        """Test each chunk; single rows and small chunks use the model of all rows."""
+    def test(self, chunks: Chunks, cached: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
+        """Predict the rows of each chunk; small chunks use updates of the model of all rows."""
         has_scales = self._scaler is not None and bool(self._scaler.with_std)
-        changes_mean = self.source.has_centre and not self.source.fit_intercept
-        are_single = chunks.are_single_rows
-        # Updates of the model of all rows take less time than a model for each chunk.
+        only_scaler_centres = self.source.has_centre and not self.source.fit_intercept
+        is_leave_one_out = chunks.are_single_rows
+        # Updates of the model of all rows take less time than a factorisation for each chunk.
         are_small = (
             chunks.trains is None
             and not chunks.bounds[0]
-            and not (has_scales or changes_mean)
-            and np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_SMALL_ROW
+            and not (has_scales or only_scaler_centres)
+            and np.mean(chunks.sizes) < self._rows.n_features / _COLUMNS_PER_ROW_OF_SMALL_CHUNKS
         )
-        if (are_single or are_small) and not self._is_balanced and self._rows.maps is None:
-            left_out = RowsOutOfSums(self.source, self._alphas, chunks, keep, self._n_jobs)
-            return left_out.test(most_rows, are_single)
-        return super().test(chunks, keep, most_rows)
+        if (is_leave_one_out or are_small) and not self._is_balanced and self._rows.maps is None:
+            left_out = HeldOutRidge(self.source, self._alphas, chunks, cached, self._n_jobs)
+            return left_out.test(most_rows, is_leave_one_out)
+        return super().test(chunks, cached, most_rows)
 
     def squares(
-        self, chunks: Chunks, keep: ArrayCache
+        self, chunks: Chunks, cached: ArrayCache
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the sums of squared errors, from the moments of the test rows.
+        """Return the sums of squared errors, computed from the moments of the test rows.
 
-        None if they would be small differences of large sums, for classes, whose scores are no
-        sums of squares, and for ``FoldsLeftOut`` with transformers that are fitted per fold.
+        None for classifiers, for ``FoldsLeftOut`` with transformers that are fitted per fold, and
+        if a sum would lose precision as a small difference of large sums.
         """
-        are_left_out = isinstance(chunks, FoldsLeftOut)
-        if self._rows.classes is not None or (are_left_out and self._rows.maps is not None):
+        leaves_out_folds = isinstance(chunks, FoldsLeftOut)
+        if self._rows.classes is not None or (leaves_out_folds and self._rows.maps is not None):
             return None
-        of_folds: list[tuple[np.ndarray, ...]] = []
+        sums_of_groups: list[tuple[np.ndarray, ...]] = []
         c, n_equations = self.source.n_columns, self.shapes[0][0]
-        most_rows = int(chunks.bounds[-1])  # rows are not read, so that only memory limits groups
-        for first, records in self.records(chunks, keep, most_rows, with_test=not are_left_out):
+        # Test rows are not read one by one. Therefore, only the size of records limits a group.
+        most_rows, with_test = int(chunks.bounds[-1]), not leaves_out_folds
+        for first, records in self.records(chunks, cached, most_rows, with_test):
             coef = np.stack(
                 [
                     self._coef(views(record, self.shapes), chunks, chunk)
                     for chunk, record in enumerate(records, first)
                 ]
             )
-            # Parts of records are not copied: a further alpha takes less than 1 ms.
+            # These are views of the records, because a copy would take longer than another alpha.
             origins, tests = records[:, n_equations : n_equations + c], records[:, self.size :]
             if isinstance(chunks, FoldsLeftOut):
                 models = chunks.models[first : first + len(records)]
-                tests = moments_of_chunks(self.source, chunks.folds, keep, self._n_jobs)
-                tests, at = tests[np.concatenate(models)], [*map(len, models)]
-                coef, origins = np.repeat(coef, at, axis=0), np.repeat(origins, at, axis=0)
-            sums = self._squares(coef, origins, tests)
+                tests = moments_of_chunks(self.source, chunks.folds, cached, self._n_jobs)
+                tests, counts = tests[np.concatenate(models)], [*map(len, models)]
+                coef = np.repeat(coef, counts, axis=0)
+                origins = np.repeat(origins, counts, axis=0)
+            sums = self._squared_errors(coef, origins, tests)
             if sums is None:
                 return None
-            of_folds.append(sums)
-        errors, totals, weights = (np.concatenate(x) for x in zip(*of_folds, strict=True))
+            sums_of_groups.append(sums)
+        errors, totals, weights = (np.concatenate(x) for x in zip(*sums_of_groups, strict=True))
         return errors.transpose(1, 0, 2), totals, weights
 
-    def _squares(
+    def _squared_errors(
         self, coef: np.ndarray, origins: np.ndarray, tests: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return y'y - 2 w'X'y + w'X'Xw about the mean, plus the square of the mean error.
+        """Return errors, totals and weights as ``squares`` does, for a group of folds.
 
-        All folds of a group are computed at once, (n_folds, n_candidates, n_targets).
+        With X and y centred by the means of the test rows, the sum of squared errors is
+        y'y - 2 w'X'y + w'X'Xw, plus the number of rows times the squared mean error.
+
+        Parameters
+        ----------
+        coef : ndarray of shape (n_folds, n_features, n_candidates * n_targets)
+        origins : ndarray of shape (n_folds, n_features + n_targets)
+        tests : ndarray of shape (n_folds, n_values)
+            The moments of the test rows, in flat arrays.
+
+        Returns
+        -------
+        errors : ndarray of shape (n_folds, n_candidates, n_targets)
+        totals : ndarray of shape (n_folds, n_targets)
+        weights : ndarray of shape (n_folds,)
+            None instead of all three if a sum of squared errors loses precision.
         """
         d, c, n_folds = self._rows.n_features, self.source.n_columns, len(coef)
         weights, means = tests[:, 1], tests[:, 2 : 2 + c]
@@ -210,46 +236,52 @@ class RidgeFolds(MomentFamily):
         products -= np.tile(2 * scatters[:, :d, d:], self.n_candidates)
         totals = np.diagonal(scatters, axis1=1, axis2=2)[:, d:]
         errors = np.einsum("kij,kij->kj", coef, products).reshape(shape) + totals[:, None]
-        of_means = steps[:, None, d:] - (steps[:, None, :d] @ coef).reshape(shape)
-        errors += weights[:, None, None] * np.square(of_means)
-        least = _LEAST_SHARE * (totals + weights[:, None] * np.square(steps[:, d:]))
+        mean_errors = steps[:, None, d:] - (steps[:, None, :d] @ coef).reshape(shape)
+        errors += weights[:, None, None] * np.square(mean_errors)
+        least = _MIN_SHARE_OF_ERRORS * (totals + weights[:, None] * np.square(steps[:, d:]))
         return None if np.any(errors < least[:, None]) else (errors, totals, weights)
 
 
-# With fewer training rows for each column beyond the first few, one fit of scikit-learn takes less
-# time than moments.
-_FEW_COLUMNS = 50
-_LEAST_ROWS_PER_COLUMN = 10
+# With fewer training rows than this for each column beyond the first ``_N_CHEAP_COLUMNS``, one fit
+# of scikit-learn takes less time than moments.
+_MIN_ROWS_PER_COLUMN = 10
+
+# This number of columns does not count in the comparison with ``_MIN_ROWS_PER_COLUMN``.
+_N_CHEAP_COLUMNS = 50
 
 _EPS = float(np.finfo(np.float64).eps)
 
-# Columns are divided by their norms, and q by its largest number. The rounding errors of a slope
-# are then below this times 1 + |w|.
+# Columns are divided by their norms, and q by its largest absolute value. The rounding error of a
+# slope is then below this constant times 1 + |w|_1.
 _ROUNDING = 50 * _EPS
 
-# Smaller differences between a slope and a penalty are rounding errors of the rows.
-_SAME = 1e-10
+# If a slope and a penalty differ by less, the difference is a rounding error of the rows.
+_MAX_EQUAL = 1e-10
 
-# Squares below this have lost digits.
-_LEAST_SQUARES = 1e-290
+# Sums of squares below this have lost digits, because they are close to the smallest float64.
+_MIN_SQUARES = 1e-290
 
-# The least share of a column's squares that other columns do not explain.
-_LEAST_PIVOT = 1e-12
+# The smallest share of a column's squares that the active columns must leave unexplained for the
+# column to count as linearly independent.
+_MIN_PIVOT = 1e-12
 
-# The most that rounding errors of moments may change a coefficient.
-_MOST_ERROR = 1e-9
+# The largest error of a coefficient that rounding errors of moments may cause.
+_MAX_ERROR = 1e-9
 
-# The most steps of a search per column. It takes one to three from a start without active columns.
-_MOST_STEPS = 30
+# The most steps of a search per column. From a start without active columns, a search takes one to
+# three steps per column.
+_MAX_STEPS = 30
 
-# ``LinearRegression`` drops singular values below this share of the largest.
+# ``LinearRegression`` drops singular values below this share of the largest one.
 _CUTOFF = 1e-6
 
-# The most iterations of guessing all active columns at once.
-_MOST_TURNS = 15
-_FIRST = 16
+# The most iterations that guess all active columns together.
+_MAX_GUESSES = 15
 
-#: The active columns, and the inverse of their part of A.
+# The most columns that become active in the first of these iterations.
+_N_FIRST_COLUMNS = 16
+
+#: The indices of the active columns, and the inverse of A restricted to these columns.
 Active = tuple[np.ndarray, np.ndarray]
 
 
@@ -257,18 +289,19 @@ class LassoFolds(RidgeFolds):
     r"""``Lasso``, ``ElasticNet`` and ``LinearRegression``, for all alphas and l1 ratios.
 
     With the moments :math:`G = X^\top X` and :math:`q = X^\top y` of centred training rows, the
-    sum W of their weights and the ``l1_ratio`` r, the coefficients minimise
+    sum W of their weights and r, the ``l1_ratio``, the coefficients minimise
 
     .. math:: w^\top A w / 2 - q^\top w + W \alpha r |w|_1, \quad A = G + W \alpha (1 - r) I
 
-    For given signs of w, this is a linear equation for the *active* columns, which are not 0. A
-    search for them is finite (Lee, Battle, Raina & Ng 2006): a column whose slope is larger than
-    its penalty becomes active, and a column whose coefficient becomes 0 leaves. The result solves
-    the equation of the last active columns, wherever the search begins. So a fold may begin at the
-    models of another one, from which it differs by few columns.
+    If the signs of w are known, the coefficients of the *active* columns, which are not 0, solve a
+    linear equation. A finite search finds the active columns (Lee, Battle, Raina & Ng 2006): a
+    column becomes active if its slope is larger than its penalty, and is removed when its
+    coefficient becomes 0. The result does not depend on where the search starts, because it solves
+    the equation of the final active columns. Each fold can therefore start from the models of
+    another fold, whose active columns usually differ in few columns.
 
-    A record has the equations of normed columns, the origin that is subtracted from X and y, and
-    the divisors of X by a scaler.
+    A record contains the equations for columns with a norm of 1, the origin that is subtracted
+    from [X, y], and the divisors by which a scaler divides the columns of X.
     """
 
     parameters = ("alpha", "l1_ratio")
@@ -284,18 +317,18 @@ class LassoFolds(RidgeFolds):
         self._alphas = np.array([float(getattr(e, "alpha", 0)) for e in estimators])
         ratios = np.array([float(getattr(e, "l1_ratio", 0)) for e in estimators])
         self._penalties = np.column_stack([self._alphas * ratios, self._alphas * (1 - ratios)])
-        # From one point to the next, few columns become active.
+        # In order of decreasing alpha, few columns become active from one candidate to the next.
         self._path = np.lexsort([-self._alphas, ratios])
         self.source = RidgeRows(self._rows, bool(first.fit_intercept), self._scaler)
         self.n_outputs, d = self.source.n_targets, self._rows.n_features
-        self._of_equations = [(d, d), (d, self.n_outputs), (d,), (1,)]
-        n_numbers = sum(map(prod, self._of_equations))
-        self.shapes = [(n_numbers,), (self.source.n_columns,), (d,)]
+        self._equation_shapes = [(d, d), (d, self.n_outputs), (d,), (1,)]
+        size = sum(map(prod, self._equation_shapes))
+        self.shapes = [(size,), (self.source.n_columns,), (d,)]
         self._starts: np.ndarray | None = None
 
     @classmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reason why folds do not follow from sums; "" if they do."""
+        """Return the reason why the models cannot be computed from sums, or "" if they can."""
         if isinstance(estimator, LinearRegression):
             if facts.is_sparse:
                 return "lsqr takes less time for sparse rows"
@@ -310,26 +343,26 @@ class LassoFolds(RidgeFolds):
                 return "coordinate descent hardly converges with alpha=0"
             if facts.is_sparse:
                 return "coordinate descent takes less time for sparse rows"
-            if facts.n_trained < _LEAST_ROWS_PER_COLUMN * (facts.n_features - _FEW_COLUMNS):
+            if facts.n_trained < _MIN_ROWS_PER_COLUMN * (facts.n_features - _N_CHEAP_COLUMNS):
                 return "coordinate descent takes less time for few rows with many columns"
-        if facts.n_features > MOST_COLUMNS or isinstance(estimator, LinearRegression):
+        if facts.n_features > MAX_COLUMNS or isinstance(estimator, LinearRegression):
             return super(RidgeFolds, cls).why_not(estimator, facts)
         return ""
 
     @classmethod
     def ignored_by(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
-        """Return the parameters of coordinate descent."""
+        """Return the parameters of coordinate descent, which have no effect."""
         return () if isinstance(estimator, LinearRegression) else cls.ignored
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:
-        """Write the equations of one fold."""
+        """Write the equations of one fold into its record."""
         memory, origin, scale = parts
         if moments.weights[0] == 0:
             raise no_weight_error()
-        gram, q, norms, weight = views(memory, self._of_equations)
+        gram, q, norms, weight = views(memory, self._equation_shapes)
         equations = self.source.equations(moments)
         squares = equations.gram.diagonal()
-        if np.any(equations.b[squares < _LEAST_SQUARES]):  # 0 for constant columns
+        if np.any(equations.b[squares < _MIN_SQUARES]):  # 0 for constant columns
             raise nearly_dependent_error()
         origin[:], scale[:], weight[:] = equations.origin, equations.scale, moments.weights
         norms[:] = np.sqrt(squares)
@@ -337,56 +370,72 @@ class LassoFolds(RidgeFolds):
         gram[:] = equations.gram / divisors / divisors[:, None]
         q[:] = equations.b / divisors[:, None]
 
-    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
-        """Test each chunk; least squares of single rows follow from those of all rows."""
+    def test(self, chunks: Chunks, cached: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
+        """Predict the rows of each chunk; leave-one-out of least squares has a closed form."""
         if self._cutoff and chunks.are_single_rows and self._rows.maps is None:
             source = copy(self.source)
             source.cutoff = self._cutoff
-            with suppress(ValueError):  # linearly dependent columns
-                left_out = RowsOutOfSums(source, self._alphas, chunks, keep, self._n_jobs)
+            with suppress(ValueError):  # raised if columns are linearly dependent
+                left_out = HeldOutRidge(source, self._alphas, chunks, cached, self._n_jobs)
                 return left_out.test(most_rows, True)
-        return MomentFamily.test(self, chunks, keep, most_rows)
+        return MomentFamily.test(self, chunks, cached, most_rows)
 
     def records(
-        self, chunks: Chunks, keep: ArrayCache, most_rows: int, with_test: bool = False
+        self, chunks: Chunks, cached: ArrayCache, most_rows: int, with_test: bool = False
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the records of chunks; all searches begin at the models of the first chunk."""
-        self._keep = keep
-        for first, records in super().records(chunks, keep, most_rows, with_test):
+        """Yield the records of chunks, and store the models of the first chunk.
+
+        The searches of all chunks start from these models.
+        """
+        self._cached = cached
+        for first, records in super().records(chunks, cached, most_rows, with_test):
             if self._starts is None:
                 zeros = np.zeros((self.n_candidates, self._rows.n_features, self.n_outputs))
                 parts = views(records[0, : self.size], self.shapes)
-                self._starts = np.nan_to_num(self._solutions(parts, first, zeros))
+                self._starts = np.nan_to_num(self._solve_scaled(parts, first, zeros))
             yield first, records
 
     def _coef(self, parts: list[np.ndarray], chunks: Chunks, chunk: int) -> np.ndarray:
-        """Return the coefficients of all points in columns, (d, n_candidates * n_targets)."""
+        """Return the coefficients of unscaled columns, (n_features, n_candidates * n_targets)."""
         assert self._starts is not None
-        _, q, norms, _ = views(parts[0], self._of_equations)
-        solved = self._solutions(parts, chunk, self._starts) * np.abs(q).max(axis=0)
-        solved = solved.transpose(1, 0, 2).reshape(len(norms), -1)
-        return np.asarray(solved / (_divisors(norms) * parts[2])[:, None])
+        _, q, norms, _ = views(parts[0], self._equation_shapes)
+        coef = self._solve_scaled(parts, chunk, self._starts) * np.abs(q).max(axis=0)
+        coef = coef.transpose(1, 0, 2).reshape(len(norms), -1)
+        return np.asarray(coef / (_divisors(norms) * parts[2])[:, None])
 
-    def _solutions(self, parts: list[np.ndarray], chunk: int, starts: np.ndarray) -> np.ndarray:
-        """Return the coefficients of normed columns, as shares of a target's largest q.
+    def _solve_scaled(self, parts: list[np.ndarray], chunk: int, starts: np.ndarray) -> np.ndarray:
+        """Return the coefficients of columns with a norm of 1, divided by a target's largest |q|.
 
-        ``starts`` and the result have the shape (n_candidates, d, n_targets).
+        Parameters
+        ----------
+        parts : list of ndarray
+            The arrays of a record.
+        chunk : int
+        starts : ndarray of shape (n_candidates, n_features, n_targets)
+            Where the searches start.
+
+        Returns
+        -------
+        ndarray of shape (n_candidates, n_features, n_targets)
         """
-        gram, q, norms, weight = views(parts[0], self._of_equations)
+        gram, q, norms, weight = views(parts[0], self._equation_shapes)
         if not np.all(np.isfinite(gram)) or not np.all(np.isfinite(q)):
             return np.full_like(starts, np.nan)
         out, divisors = np.zeros_like(starts), _divisors(norms)
         for target in range(self.n_outputs):
             largest = np.abs(q[:, target]).max() or 1.0
-            before = np.zeros(len(q))
-            for point in self._path:
-                l1, l2 = weight * self._penalties[point, :, None]
+            previous = np.zeros(len(q))
+            for candidate in self._path:
+                l1, l2 = weight * self._penalties[candidate, :, None]
                 A = gram + np.diag(l2 / np.square(divisors)) if l2[0] else gram
                 l1 = np.where(norms > 0, l1 / divisors / largest, np.inf)
-                near = [starts[point, :, target], before]
-                w, active, excess = minimum(A, q[:, target] / largest, l1, self._is_positive, near)
+                scaled_q, guesses = (
+                    q[:, target] / largest,
+                    [starts[candidate, :, target], previous],
+                )
+                w, active, excess = minimise(A, scaled_q, l1, self._is_positive, guesses)
                 error = _EPS * (1 + np.abs(w).sum()) * active[1].diagonal().max(initial=0)
-                is_exact = error < _MOST_ERROR and not np.any(excess > _SAME)
+                is_exact = error < _MAX_ERROR and not np.any(excess > _MAX_EQUAL)
                 free, rank = _free_directions(A, active, excess)
                 if not self._cutoff:
                     is_unique = not self._change_predictions(free / (divisors * parts[2]), chunk)
@@ -395,11 +444,19 @@ class LassoFolds(RidgeFolds):
                     w = _shortest(w / divisors, free / divisors) * divisors
                 if not is_exact or not is_unique:
                     raise nearly_dependent_error()
-                before = out[point, :, target] = w
+                previous = out[candidate, :, target] = w
         return out
 
     def _change_predictions(self, directions: np.ndarray, chunk: int) -> bool:
-        """Return whether directions of coefficients change predictions of any rows."""
+        """Return whether a step along one of the directions changes the prediction of any row.
+
+        Parameters
+        ----------
+        directions : ndarray of shape (n_directions, n_features)
+            Changes of the coefficients of unscaled columns.
+        chunk : int
+            The index of the chunk whose transformers are applied.
+        """
         if not len(directions):
             return False
         rows, d = self._rows, self._rows.n_features
@@ -410,32 +467,41 @@ class LassoFolds(RidgeFolds):
             moments = source.collect(slice(0, len(rows.order)))
             memory.reshape(c + 1, c)[:] = np.vstack([moments.means, moments.scatters[0]])
 
-        sums, n_rows = self._keep("all rows", (c + 1) * c, fill).reshape(c + 1, c), len(rows.order)
+        sums, n_rows = (
+            self._cached("all rows", (c + 1) * c, fill).reshape(c + 1, c),
+            len(rows.order),
+        )
         moments = Moments(np.array([n_rows]), np.array([n_rows]), sums[:1], sums[None, 1:], None)
         if rows.maps is not None:
             moments = mapped(moments, rows.maps, chunk)
         origin = moments.means[0] if self.source.has_centre else np.zeros_like(moments.means[0])
-        second = about(moments, origin)[:d, :d]
-        most = np.abs(directions) @ np.sqrt(second.diagonal())
-        changes = np.sum(directions @ second * directions, axis=1)
-        return not bool(np.all(changes < _ROUNDING * np.square(most)))
+        products = about(moments, origin)[:d, :d]
+        bounds = np.abs(directions) @ np.sqrt(products.diagonal())
+        changes = np.sum(directions @ products * directions, axis=1)
+        return not bool(np.all(changes < _ROUNDING * np.square(bounds)))
 
     def _has_rank(self, rank: int, gram: np.ndarray) -> bool:
-        """Return whether ``lstsq`` computes this rank for X, without doubt by rounding errors."""
+        """Return whether ``lstsq`` computes this rank for X, whatever the rounding errors are."""
         values = np.linalg.eigvalsh(gram)
         least = np.array([10 * len(gram) * _EPS, 4 * self._cutoff**2]) * values[-1]
         return bool(np.all(np.count_nonzero(values > least[:, None], axis=1) == rank))
 
 
 def _free_directions(A: np.ndarray, active: Active, excess: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return directions of w that do not change training predictions, and the rank of the others.
+    """Return the directions of w that do not change the predictions of the training rows.
 
-    Only columns whose slope equals their penalty contribute.
+    Only columns whose slope equals their penalty are considered.
+
+    Returns
+    -------
+    directions : ndarray of shape (n_directions, d)
+    rank : int
+        The number of linearly independent columns among the considered ones.
     """
     directions = []
-    for j in np.flatnonzero(excess > -_SAME).tolist():
+    for j in np.flatnonzero(excess > -_MAX_EQUAL).tolist():
         shares, pivot = _regression(A, active, j)
-        if pivot > _LEAST_PIVOT:
+        if pivot > _MIN_PIVOT:
             active = _with_column(active, j, shares, pivot)
             continue
         direction = np.zeros(len(A))
@@ -445,62 +511,64 @@ def _free_directions(A: np.ndarray, active: Active, excess: np.ndarray) -> tuple
 
 
 def _shortest(w: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Return the coefficients of least norm among those that differ by directions."""
+    """Return the coefficients of smallest norm that differ from w only along the directions."""
     if not len(directions):
         return w
     return np.asarray(w - np.linalg.lstsq(directions.T, w)[0] @ directions)
 
 
 def _divisors(norms: np.ndarray) -> np.ndarray:
-    """Return the divisors of columns; 1 for constant ones."""
+    """Return the norms of the columns, with 1 instead of 0 for constant columns."""
     return np.where(norms > 0, norms, 1)
 
 
-def minimum(
-    A: np.ndarray, q: np.ndarray, l1: np.ndarray, is_positive: bool, near: Sequence[np.ndarray]
+def minimise(
+    A: np.ndarray, q: np.ndarray, l1: np.ndarray, is_positive: bool, guesses: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, Active, np.ndarray]:
-    """Return the minimum of w'Aw / 2 - q'w + l1'|w|.
+    """Return the w that minimises w'Aw / 2 - q'w + l1'|w|.
 
     Parameters
     ----------
     A : ndarray of shape (d, d)
-        The products of columns with a norm of 1, or 0 if they are constant.
+        X'X of columns with a norm of 1 (0 for constant columns), plus an L2 penalty.
     q : ndarray of shape (d,)
-        Numbers between -1 and 1.
+        Values between -1 and 1.
     l1 : ndarray of shape (d,)
-        Infinite for columns that stay at 0.
+        Infinite for columns whose coefficients must be 0.
     is_positive : bool
-        Whether no coefficient may be below 0.
-    near : sequence of ndarray of shape (d,)
-        The starts of the search; the first with linearly independent active columns is used.
+        Whether all coefficients must be at least 0.
+    guesses : sequence of ndarray of shape (d,)
+        The search starts from the first guess whose active columns are linearly independent.
 
     Returns
     -------
     w : ndarray of shape (d,)
     active : Active
     excess : ndarray of shape (d,)
-        The size of the slope minus the penalty; -inf for active columns.
+        The absolute value of the slope minus the penalty (the slope itself minus the penalty if
+        ``is_positive``); -inf for active columns.
     """
-    is_open = np.isfinite(l1)
-    has_signs = is_positive or bool(np.any(l1[is_open]))
-    near = [np.where(is_open, w, 0) for w in near]
-    start = next((w for w in near if w.any()), near[0])
-    w, active = _begin(A, [_guess(A, q, l1, is_positive, start), *near])
-    for step in range(_MOST_STEPS * (len(q) + 1)):
+    may_enter = np.isfinite(l1)
+    has_signs = is_positive or bool(np.any(l1[may_enter]))
+    guesses = [np.where(may_enter, w, 0) for w in guesses]
+    start = next((w for w in guesses if w.any()), guesses[0])
+    w, active = _start_search(A, [_guess(A, q, l1, is_positive, start), *guesses])
+    for step in range(_MAX_STEPS * (len(q) + 1)):
         columns, inverse = active
-        here = w[columns]
-        signs = np.sign(here)
+        current = w[columns]
+        signs = np.sign(current)
         goal = inverse @ (q[columns] - l1[columns] * signs)
         if has_signs and np.any(goal * signs <= 0):  # step until the first sign would change
-            active = _leave(w, active, goal - here, np.flatnonzero(goal * signs <= 0))
+            active = _step_to_zero(w, active, goal - current, np.flatnonzero(goal * signs <= 0))
             continue
         w[columns] = goal
         slope = q - A @ w
-        w[columns] += inverse @ (slope[columns] - l1[columns] * signs)  # refines the inverse
+        # One step of iterative refinement corrects the rounding errors of the inverse.
+        w[columns] += inverse @ (slope[columns] - l1[columns] * signs)
         excess = (slope if is_positive else np.abs(slope)) - l1
         excess[columns] = -np.inf
-        j = int(np.argmax(np.where(is_open, excess, -np.inf)))
-        # Rounding errors may make columns enter and leave, but not forever.
+        j = int(np.argmax(np.where(may_enter, excess, -np.inf)))
+        # The limit grows, because rounding errors may let columns enter and leave in turn.
         limit = _ROUNDING * (1 + np.abs(w).sum()) * 4 ** (step // (3 * len(q) + 3))
         if not excess[j] > limit:
             return w, active, excess
@@ -511,13 +579,13 @@ def minimum(
         lengths = w[columns][falling] / (shares[falling] * sign)
         if len(falling) and lengths.min() < length:
             w[j] = sign * lengths.min()
-            active = _leave(w, active, -sign * shares, falling)
+            active = _step_to_zero(w, active, -sign * shares, falling)
             shares, pivot = _regression(A, active, j)
-        elif pivot > _LEAST_PIVOT:
+        elif pivot > _MIN_PIVOT:
             w[columns] -= sign * length * shares
             w[j] = sign * length
         else:
-            is_open[j] = False  # the others span it
+            may_enter[j] = False  # it is a linear combination of the active columns
             continue
         active = _with_column(active, j, shares, pivot)
     raise nearly_dependent_error()
@@ -526,17 +594,18 @@ def minimum(
 def _guess(
     A: np.ndarray, q: np.ndarray, l1: np.ndarray, is_positive: bool, start: np.ndarray
 ) -> np.ndarray:
-    """Return coefficients that are usually the minimum, or else near it.
+    """Return coefficients that are usually the minimum, and otherwise close to it.
 
-    All columns that should be active enter at once, and all that should not leave at once (a
-    primal-dual active set method), which need not converge. At most as many enter as are active.
+    Each iteration of this primal-dual active set method adds all columns that should be active,
+    but at most as many as are active already, and removes all columns that should not be active.
+    It need not converge.
     """
     w, signs = start, np.sign(start)
-    for _ in range(_MOST_TURNS):
+    for _ in range(_MAX_GUESSES):
         columns = np.flatnonzero(signs)
         if len(columns):
             factor, info = dpotrf(A[np.ix_(columns, columns)].T, overwrite_a=True)
-            if info or np.any(np.square(factor.diagonal()) < _LEAST_PIVOT):
+            if info or np.any(np.square(factor.diagonal()) < _MIN_PIVOT):
                 break
             solution = dpotrs(factor, q[columns] - l1[columns] * signs[columns])[0]
             w = np.zeros(len(q))
@@ -546,27 +615,42 @@ def _guess(
         if np.all(excess <= 0) and np.all(w[columns]):
             break
         signs = np.sign(w)
-        new = np.argsort(-excess)[: max(_FIRST, len(columns))]
-        new = new[excess[new] > 0]
-        signs[new] = np.sign(slope[new])
+        added = np.argsort(-excess)[: max(_N_FIRST_COLUMNS, len(columns))]
+        added = added[excess[added] > 0]
+        signs[added] = np.sign(slope[added])
     return w
 
 
-def _begin(A: np.ndarray, near: Sequence[np.ndarray]) -> tuple[np.ndarray, Active]:
-    """Return the start of a search: coefficients and their active columns."""
-    for w in near:
+def _start_search(A: np.ndarray, guesses: Sequence[np.ndarray]) -> tuple[np.ndarray, Active]:
+    """Return the first guess with linearly independent active columns, and these columns.
+
+    If there is none, all coefficients are 0, and no column is active.
+    """
+    for w in guesses:
         columns = np.flatnonzero(w)
         if not len(columns):
             break
         factor, info = dpotrf(A[np.ix_(columns, columns)].T, overwrite_a=True)
-        if info == 0 and np.all(np.square(factor.diagonal()) > _LEAST_PIVOT):
+        if info == 0 and np.all(np.square(factor.diagonal()) > _MIN_PIVOT):
             upper = np.triu(dpotri(factor)[0])
             return w.copy(), (columns, upper + np.triu(upper, 1).T)
     return np.zeros(len(A)), (np.zeros(0, np.intp), np.zeros((0, 0)))
 
 
-def _leave(w: np.ndarray, active: Active, direction: np.ndarray, falling: np.ndarray) -> Active:
-    """Step to the first coefficient of 0, in place; return the remaining active columns."""
+def _step_to_zero(
+    w: np.ndarray, active: Active, direction: np.ndarray, falling: np.ndarray
+) -> Active:
+    """Step along a direction until the first coefficient is 0; return the other active columns.
+
+    Parameters
+    ----------
+    w : ndarray of shape (d,)
+        The coefficients, changed in place.
+    active : Active
+    direction : ndarray of shape (n_active,)
+    falling : ndarray of int
+        The positions of the active columns whose coefficients approach 0.
+    """
     columns, inverse = active
     lengths = w[columns][falling] / np.where(direction == 0, -1, -direction)[falling]
     w[columns] += lengths.min() * direction
@@ -574,20 +658,23 @@ def _leave(w: np.ndarray, active: Active, direction: np.ndarray, falling: np.nda
     w[columns[index]] = 0
     others = np.delete(np.arange(len(columns)), index)
     row = inverse[index, others]
-    part = inverse[np.ix_(others, others)] - np.outer(row, row / inverse[index, index])
-    return columns[others], part
+    reduced = inverse[np.ix_(others, others)] - np.outer(row, row / inverse[index, index])
+    return columns[others], reduced
 
 
 def _regression(A: np.ndarray, active: Active, j: int) -> tuple[np.ndarray, float]:
-    """Return the regression of a column on the active ones, and its residual square."""
+    """Return the regression coefficients of column j on the active columns.
+
+    The second value is the residual sum of squares of this regression.
+    """
     columns, inverse = active
-    beside = A[j, columns]
-    shares = inverse @ beside
-    return shares, float(A[j, j] - beside @ shares)
+    products = A[j, columns]
+    shares = inverse @ products
+    return shares, float(A[j, j] - products @ shares)
 
 
 def _with_column(active: Active, j: int, shares: np.ndarray, pivot: float) -> Active:
-    """Return the active columns and the inverse with one more column."""
+    """Add column j to the active columns; the last arguments are from ``_regression``."""
     row = np.append(-shares, 1)
     larger = np.outer(row, row / max(pivot, np.finfo(np.float64).tiny))
     larger[:-1, :-1] += active[1]
@@ -595,15 +682,15 @@ def _with_column(active: Active, j: int, shares: np.ndarray, pivot: float) -> Ac
 
 
 def _balanced(moments: Moments) -> Moments:
-    """Return the moments with the weights n / (n_classes n_class) of ``class_weight="balanced"``.
+    """Merge the moments of all classes, with the weights of ``class_weight="balanced"``.
 
-    They are those of one group. As in scikit-learn, the weights are from counts of rows, not from
-    sums of sample weights.
+    The weight of a class is n_rows / (n_classes * n_rows_of_class). As in scikit-learn, these are
+    counts of rows rather than sums of sample weights. The result has a single group.
     """
     counts = moments.counts
-    present = counts > 0
+    is_present = counts > 0
     factors = np.zeros(len(counts))
-    factors[present] = counts.sum() / (np.count_nonzero(present) * counts[present])
+    factors[is_present] = counts.sum() / (np.count_nonzero(is_present) * counts[is_present])
     weights = factors * moments.weights
     mean = weights @ moments.means / (weights.sum() or 1.0)
     steps = (moments.means - mean) * np.sqrt(weights)[:, None]

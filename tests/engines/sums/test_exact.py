@@ -226,7 +226,9 @@ def test_many_sparse_columns_are_fitted_unless_they_are_asked_for():
     wide = sparse.random(300, 200, density=0.1, random_state=0, format="csr")
     y = wide @ np.arange(200.0)
     result = tree_cross_validate(Ridge(), wide, y, cv=4)
-    assert result.why == "an iterative solver takes less time for sparse X with over 150 columns"
+    assert result.why == (
+        "an iterative solver takes less time for sparse X with more than 150 columns"
+    )
     assert tree_cross_validate(Ridge(), wide, y, cv=4, method="exact").method == "exact"
     objective = treecv_objective(Ridge(), wide, y, param_grid={"alpha": [0.1, 1.0]}, cv=4)
     assert objective.evaluate({"alpha": 1.0}).method == "exact"
@@ -539,7 +541,7 @@ def test_all_ways_agree_where_memory_is_scarce(name, splitter, monkeypatch):
         del kind["groups"]
     usual = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     monkeypatch.setattr("optuna_treecv.numerics.moments.MOST_BYTES", 0)
-    monkeypatch.setattr("optuna_treecv.engines.sums.family._MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.engines.sums.family._MAX_BYTES", 0)
     scarce = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     np.testing.assert_allclose(scarce.test_score, usual.test_score, rtol=1e-11)
 
@@ -550,7 +552,7 @@ def test_few_records_are_held_where_memory_is_scarce(monkeypatch):
     family = RidgeFolds([Ridge()], rows, None, 1)
     chunks = Chunks(len(Y), np.arange(0, 41, 5))
     usual = np.concatenate([out for _, out in family.test(chunks, CachedSums(), 7)], 1)
-    monkeypatch.setattr("optuna_treecv.engines.sums.family._MOST_BYTES", 8 * family.size * 3)
+    monkeypatch.setattr("optuna_treecv.engines.sums.family._MAX_BYTES", 8 * family.size * 3)
     parts, tested = zip(*family.test(chunks, CachedSums(), 1000), strict=True)
     assert parts == (slice(0, 3), slice(3, 6), slice(6, 8))
     np.testing.assert_array_equal(np.concatenate(tested, 1), usual)

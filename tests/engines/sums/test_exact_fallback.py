@@ -226,8 +226,8 @@ def test_an_error_of_ours_is_not_hidden_by_fits(monkeypatch, error):
     def fail(*arguments):
         raise error("ours")
 
-    monkeypatch.setattr(RidgeFolds, "_squares", fail)
-    monkeypatch.setattr(RidgeFolds, "respond", fail)
+    monkeypatch.setattr(RidgeFolds, "_squared_errors", fail)
+    monkeypatch.setattr(RidgeFolds, "write_outputs", fail)
     for evaluate in (tree_cross_validate, tree_cross_val_predict):
         with pytest.raises(error, match="ours"):
             evaluate(Ridge(), X, X[:, 0], cv=4)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv.engines.sums.equations import Penalties
 from optuna_treecv.engines.sums.equations import RidgeRows
-from optuna_treecv.engines.sums.left_out import RowsOutOfSums
+from optuna_treecv.engines.sums.left_out import HeldOutRidge
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.layout import RowLayout
@@ -47,7 +47,7 @@ def left_out(X, y, alphas, bounds=None, weights=None, fit_intercept=True, scaler
     rows = replace(Data(X, y[:, 0]).prepare(layout, order), targets=y, weights=weights)
     of = RidgeRows(rows, fit_intercept, scaler)
     chunks = Chunks(n_rows, np.arange(n_rows + 1) if bounds is None else np.asarray(bounds))
-    return RowsOutOfSums(of, np.asarray(alphas, dtype=np.float64), chunks, kept, n_jobs)
+    return HeldOutRidge(of, np.asarray(alphas, dtype=np.float64), chunks, kept, n_jobs)
 
 
 def predictions(tested):
