@@ -59,8 +59,8 @@ CV_EXPECTED = (
     "or pairs of training and test rows"
 )
 NO_TREE = (
-    "cv must be a splitter that trains each model on all rows that it does not test, or on "
-    "growing first parts of the rows, because the tree does, but"
+    "cv must be a splitter whose training sets are all rows outside the test set, or all rows "
+    "before it, but"
 )
 SCORER_EXPECTED = r"scoring must be a scorer.estimator, X, y. that returns a number, "
 SCORER_ADVICE = r"use make_scorer.accuracy_score., for example, instead"

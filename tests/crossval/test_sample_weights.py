@@ -508,6 +508,6 @@ def test_weights_that_all_vanish_in_float32_are_refused(binary):
 def test_weights_of_classes_leave_each_fold_a_row_with_weight(binary, method):
     X, y = binary
     model = PegasosClassifier(class_weight={0: 0, 1: 1})
-    with pytest.raises(ValueError, match="class_weight .* for all of those of fold 1"):
+    with pytest.raises(ValueError, match="class_weight .* for all training rows of fold 1"):
         tree_cross_validate(model, X, y, cv=y, method=method)  # fold 1 has all rows of class 1
     tree_cross_validate(model, X, y, cv=4, method=method)

@@ -326,7 +326,9 @@ def test_explain_says_what_happens_to_each_step(table):
     pipeline = Pipeline([("prepare", prepared), ("learn", PegasosClassifier())])
     space = {"learn__alpha": [0.1, 1.0]}
     lines = treecv_objective(pipeline, X, y > 0, param_grid=space).explain().split("\n")
-    assert "method='treecv', because its steps run with the compiled PegasosClassifier" in lines[0]
+    assert (
+        "method='treecv', because its steps run inside the compiled PegasosClassifier" in lines[0]
+    )
     assert steps_in(lines) == [
         "  prepare__kinds (OneHotEncoder): fitted once, because a column that only test rows have "
         "changes no weight",

@@ -308,7 +308,7 @@ def test_given_categories_are_done_once_before_other_compiled_learners(table):
     learner = StreamingKMeans(3, random_state=0, shuffle=False)
     found = tree_cross_validate(make_pipeline(encoder, learner), kinds, **options)
     expected = tree_cross_validate(learner, encoder.fit_transform(kinds), **options)
-    assert "its steps run with the compiled StreamingKMeans" in found.why
+    assert "its steps run inside the compiled StreamingKMeans" in found.why
     np.testing.assert_array_equal(found.test_score, expected.test_score)
 
 
@@ -469,8 +469,8 @@ def test_explain_says_what_happens_to_each_step(table):
         space = {"learn__alpha": [0.1, 1.0]}
         said = treecv_objective(pipeline, X, y, param_grid=space).explain().split("\n")
         assert (
-            f"method='treecv', because {type(learner).__name__} has partial_fit; its steps are "
-            f"done once or run in Python{why}. "
+            f"method='treecv', because {type(learner).__name__} has partial_fit; the other "
+            f"steps are evaluated once for all folds or run in Python{why}. "
         ) in said[0]
         assert [line for line in said if re.match(r"  \w+ \(\w+\): ", line)] == lines
 

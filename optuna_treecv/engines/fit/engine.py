@@ -58,9 +58,8 @@ def plan_fits(request: Request) -> Plan | Declined:
         why_not = f"{name_of(estimator)} has none"
         if isinstance(cut, Splits) and is_incremental(estimator):
             advice = (
-                "cv must be a splitter that trains each model on all rows that it does not test, "
-                "or on growing first parts of the rows, because the tree does, but "
-                f"{cut.why_no_tree}; use method='standard' instead."
+                "cv must be a splitter whose training sets are all rows outside the test set, or "
+                f"all rows before it, but {cut.why_no_tree}; use method='standard' instead."
             )
         else:
             advice = (

@@ -1,1 +1,1 @@
-"""Incremental models: the tree over the folds, and trainings without it."""
+"""Cross-validation of incremental models: by a tree over the folds, or by plain passes."""

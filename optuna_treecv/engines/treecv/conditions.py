@@ -1,4 +1,4 @@
-"""The requests that the incremental engines accept, and their reasons to decline others."""
+"""Decides which requests the incremental engines accept, and gives reasons to decline others."""
 
 from collections.abc import Collection
 from math import log2
@@ -47,23 +47,26 @@ from optuna_treecv.rows.checks import is_integer
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.layout import RowLayout
 
-#: The reason why an estimator that only has ``fit`` is not trained incrementally.
+#: The reason for declining an estimator that has ``fit`` but no ``partial_fit``.
 NO_PARTIAL_FIT = "it has no partial_fit"
 
-# The number of pairs of neighbouring rows that are compared.
+# The maximal number of pairs of consecutive rows whose targets are compared.
 _PAIRS = 1000
 
-# Neighbours in the tree are near each other in the data as given if their mean distance is below
-# this share of the number of rows; in random order it is a third.
+# The folds keep the order of the data if rows that are consecutive in the tree are, on average,
+# less than this share of all rows apart in the data as given. In a random order it is a third.
 _NEAR = 0.25
 
-# Targets of neighbouring rows are alike if their mean difference is below this share of that of
-# distant rows, by at least this number of standard errors.
-_ALIKE, _ERRORS = 0.8, 4.0
+# Targets of consecutive rows are similar if their mean difference is below this share of the mean
+# difference between distant rows.
+_ALIKE = 0.8
+
+# The difference between these two means must also exceed this number of standard errors.
+_ERRORS = 4.0
 
 
 def why_no_tree(request: Request) -> str:
-    """Return the reason why the tree does not train an estimator on these folds; else ""."""
+    """Return the reason why the tree cannot evaluate the request; "" if it can."""
     cut, why_not = request.cross_validation.repeats[0].cut, why_not_in_tree(request)
     if not why_not and not isinstance(cut, Folds):
         why_not = cut.why_no_tree or "the training sets of its folds grow"
@@ -71,7 +74,7 @@ def why_no_tree(request: Request) -> str:
 
 
 def why_not_in_tree(request: Request) -> str:
-    """Return the reason why "auto" does not train incrementally on these rows and weights."""
+    """Return the reason why "auto" does not train incrementally, whatever the folds; else ""."""
     if why := why_not_incremental(request):
         return why
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
@@ -80,7 +83,7 @@ def why_not_in_tree(request: Request) -> str:
 
 
 def why_not_incremental(request: Request) -> str:
-    """Return the reason why "auto" never trains an estimator incrementally; else ""."""
+    """Return the reason why "auto" never trains the estimator incrementally; else ""."""
     estimator = request.estimator
     if is_grown(estimator):
         return "its nodes are searched anew on each training set"
@@ -105,31 +108,31 @@ def why_not_incremental(request: Request) -> str:
 def why_not_in_time(request: Request) -> str:
     """Return the reason why "auto" does not train one model forward in time; else "".
 
-    ``fit`` of most learners shuffles the rows. In the order of time, the last rows may have the
-    largest influence. Only models that do not depend on the order of the rows equal those of
-    ``fit``.
+    Most learners shuffle the rows in ``fit``, but a chain trains in the order of time, where the
+    last rows may have the largest influence. The models are those of ``fit`` only if they do not
+    depend on the order of the rows.
     """
     estimator, last = request.estimator, last_step(request.estimator)
     is_requested = request.settings.method == "treecv" or not hasattr(estimator, "fit")
-    # A search over the estimator's own n_epochs requests the models of fit.
+    # If n_epochs is a parameter of the estimator itself, its ``fit`` makes the same passes.
     if is_requested or (request.asks_for_passes and not hasattr(estimator, "n_epochs")):
         return ""
     if not (isinstance(last, NAIVE_BAYES) or getattr(last, "has_epochs", True) is False):
         return (
-            f"the model of {name_of(last)} depends on the order of the rows, and a chain trains "
-            "it in the order of time"
+            f"the model of {name_of(last)} depends on the order of the rows, and a chain would "
+            "train it in the order of time"
         )
     if isinstance(estimator, Pipeline):
         if first := next(leaves_of("", Pipeline(estimator.steps[:-1])), None):
             return (
-                f"a chain fits {name_of(first[1])} only to the rows so far, but fit fits it to "
-                "all training rows first"
+                f"a chain would fit {name_of(first[1])} only to the rows seen so far, but fit "
+                "first fits it to all training rows"
             )
     return ""
 
 
 def why_counts_differ(request: Request) -> str:
-    """Return the reason why naive Bayes in the tree may differ from its ``fit``; else ""."""
+    """Return why naive Bayes models in the tree may differ from those of ``fit``; else ""."""
     models = [
         part for _, part in trained_parts(request.estimator) if isinstance(part, NAIVE_BAYES)
     ]
@@ -137,32 +140,32 @@ def why_counts_differ(request: Request) -> str:
         return ""
     cross_validation, weights = request.cross_validation, request.metadata.weights
     if cross_validation.fewest_trained(of_classes=True)[1] == 0:
-        return "a training set lacks a class, so fit would not know that class"
+        return "a training set lacks a class, and fit would not learn that class"
     has_zero = weights is not None and not np.all(weights)
     if has_zero and any(isinstance(model, CategoricalNB) for model in models):
         return "CategoricalNB also learns the categories of rows of weight 0"
     if any(isinstance(model, GaussianNB) for model in models):
         if cross_validation.fact("squares overflow", lambda: _squares_overflow(request.data.X)):
-            return "the squares of values in X overflow"
+            return "the sums of squares of the values in X overflow"
     return ""
 
 
 def _squares_overflow(X: Any) -> bool:
-    """Return whether sums of squares may overflow; only arrays of floats are checked."""
+    """Return whether sums of squares may overflow; False for X other than arrays of floats."""
     if not isinstance(X, np.ndarray) or X.dtype.kind != "f":
         return False
     return max(-X.min(), X.max()) > np.sqrt(np.finfo(X.dtype).max / len(X))
 
 
 def check_incremental_estimator(request: Request) -> None:
-    """Raise for metadata, preprocessing or parameters that prevent incremental training."""
+    """Raise if metadata, preprocessing or parameters prevent incremental training."""
     estimator, searched = request.estimator, request.searched
     if why := request.metadata.why_not_further(estimator):
         argument = "params" if request.metadata.others else "sample_weight"
         hint = "; use method='fit' instead" if hasattr(estimator, "fit") else ""
         raise ValueError(f"{argument} must be None for {name_of(estimator)}, because {why}{hint}.")
     parts = split(estimator)
-    # If the steps form a chain, the error below names the one that cannot be trained.
+    # For a linear Pipeline, the error below names the step that has no partial_fit.
     if not searched and (not isinstance(parts, str) or has_branches(estimator)):
         before = preprocessing_of(request)
         if isinstance(before, str) and before and not is_incremental(estimator):
@@ -186,8 +189,9 @@ def check_incremental_estimator(request: Request) -> None:
 def free_parameters_of(request: Request) -> Collection[str]:
     """Return the parameters that a candidate may change without a new plan.
 
-    These are the parameters of lanes, or all if the last step has no ``partial_fit``. A user's
-    own class has none, because its behaviour may depend on their values.
+    These are the parameters in which the candidates of a batch may differ, or all parameters if
+    the last step has no ``partial_fit``. A user's own class has no such parameters, because its
+    behaviour may depend on their values.
     """
     estimator, last = request.estimator, last_step(request.estimator)
     if isinstance(last, CompiledEstimator):
@@ -197,7 +201,7 @@ def free_parameters_of(request: Request) -> Collection[str]:
 
 
 def lane_parameters(estimator: Any) -> tuple[str, ...]:
-    """Return the parameters in which estimators on lanes may differ; () without lanes."""
+    """Return the parameters in which the candidates of a batch may differ; () without batches."""
     if isinstance(estimator, CompiledEstimator):
         return estimator.lane_parameters
     parts = split(estimator)
@@ -207,7 +211,7 @@ def lane_parameters(estimator: Any) -> tuple[str, ...]:
 
 
 def n_epochs_of(request: Request, method: str) -> int:
-    """Return the number of epochs, which the settings or the estimator may set."""
+    """Return the number of epochs, given by the request or by the estimator's ``n_epochs``."""
     estimator = request.estimator
     of_request = request.given_epochs or 1
     of_estimator = _epochs_of(estimator, request.searched)
@@ -225,7 +229,7 @@ def n_epochs_of(request: Request, method: str) -> int:
     if isinstance(last, CompiledEstimator) and not last.has_epochs:
         raise ValueError(
             f"n_epochs must be 1 for {name_of(estimator)}, whose model is exact after one "
-            f"pass, got {n_epochs}."
+            f"pass over the rows, got {n_epochs}."
         )
     if method == "progressive":
         raise ValueError(
@@ -235,13 +239,14 @@ def n_epochs_of(request: Request, method: str) -> int:
     if request.settings.is_early:
         raise ValueError(
             "report must be 'folds', 'mean' or None with several epochs, because the model has "
-            f"seen replayed rows before, got report={report!r} with n_epochs={n_epochs}."
+            "already been trained on the rows that are replayed, got "
+            f"report={report!r} with n_epochs={n_epochs}."
         )
     return n_epochs
 
 
 def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
-    """Return the ``n_epochs`` of an estimator of this package, even inside another one."""
+    """Return the largest ``n_epochs`` of this package's estimators in an estimator, at least 1."""
     most = 1
     for prefix, part in trained_parts(estimator, "", searched):
         is_open = f"{prefix}n_epochs" in searched
@@ -257,22 +262,22 @@ def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
 
 
 def _why_in_memory(request: Request, n_epochs: int) -> str:
-    """Return the reason why rows must be in memory; "" if they are read forwards."""
+    """Return why the rows must be in memory; "" if a few sequential readings suffice."""
     if request.settings.order == "random":
         return "order='random' reads the rows of each phase in a random order"
     if n_epochs > 1:
-        return "several epochs read rows again in random order"
+        return "several epochs read the rows again in random order"
     parts, X = split(request.estimator), request.data.X
     if not isinstance(parts, str) and not {*parts.kinds.values()} <= {Kind.COMPILED}:
-        return "its preprocessing transforms all rows at once"
+        return "its preprocessing transforms all rows before training begins"
     are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
     if compiled_part(request.estimator) is None and not are_numbers:
-        return "its partial_fit gets rows in the form in which they were passed"
+        return "its partial_fit needs the rows in the form in which they were passed"
     return ""
 
 
 def cost_of_tree(request: Request, n_epochs: int) -> str:
-    """Return a sentence with the most row updates of a tree and those of k trainings."""
+    """Compare the row updates of a tree with those of k trainings, in a sentence."""
     cross_validation = request.cross_validation
     n_standard = n_epochs * cross_validation.n_updates_standard
     if cross_validation.n_folds == 1:
@@ -285,15 +290,15 @@ def cost_of_tree(request: Request, n_epochs: int) -> str:
 
 
 def most_updates(cross_validation: CrossValidation) -> int:
-    """Return an upper bound of the row updates of the tree in one epoch."""
+    """Return an upper bound of the row updates per epoch, for the trees of all repeats."""
     n_rows, n_folds = cross_validation.data.n_rows, cross_validation.n_folds
     return int(n_rows * log2(2 * n_folds)) * cross_validation.n_repeats
 
 
 def warning_of_order(request: Request) -> str:
-    """Return a warning if the tree trains ordered rows in their order, but ``fit`` shuffles them.
+    """Return a warning if the tree trains in the order of sorted rows, but ``fit`` shuffles them.
 
-    Return "" if folds or rows are drawn at random, or if neighbouring targets are not similar.
+    Return "" if folds or rows are drawn at random, or if consecutive targets are not similar.
     """
     last, data = last_step(request.estimator), request.data
     cut, y = request.cross_validation.repeats[0].cut, data.y
@@ -312,15 +317,15 @@ def warning_of_order(request: Request) -> str:
     if not _are_alike(targets[at], targets[at + 1], are_classes):
         return ""
     return (
-        "The rows have an order in which neighbours have similar targets. The tree trains "
-        f"{name_of(request.estimator)} in this order, but fit shuffles the rows, so the scores "
-        "may be those of worse models. Use KFold(..., shuffle=True), an int as cv with "
-        "shuffle=True, or method='fit' instead."
+        "The rows have an order in which consecutive rows have similar targets. The tree trains "
+        f"{name_of(request.estimator)} in this order, but fit shuffles the rows. The models of "
+        "fit may therefore be better than the scores suggest. Use KFold(..., shuffle=True), an "
+        "int as cv with shuffle=True, or method='fit' instead."
     )
 
 
 def _are_alike(targets: np.ndarray, following: np.ndarray, are_classes: bool) -> bool:
-    """Return whether targets are more similar to those of the next rows than to distant ones."""
+    """Return whether targets are more similar to the next row's target than to distant targets."""
     differ = np.not_equal if are_classes else np.subtract
     distant = np.roll(targets, len(targets) // 2)
     near, far = (np.abs(differ(targets, other)).astype(float) for other in (following, distant))
@@ -330,7 +335,7 @@ def _are_alike(targets: np.ndarray, following: np.ndarray, are_classes: bool) ->
 
 
 class Preprocessing(NamedTuple):
-    """The preprocessing of a Pipeline, precomputed before its learner is trained.
+    """The preprocessing of a Pipeline, which is prepared before the last step is trained.
 
     Attributes
     ----------
@@ -338,10 +343,10 @@ class Preprocessing(NamedTuple):
     name : bytes
         The key of the steps.
     layout : RowLayout
-        The layout of the rows that the learner needs.
+        The layout of the rows that the last step needs.
     why_python : str
-        The reason why transformers fitted per fold run in Python before a compiled learner; "" if
-        they do not.
+        The reason why transformers that are fitted per fold run in Python although the last step
+        is compiled; "" if they do not.
     """
 
     steps: FittedSteps
@@ -351,7 +356,7 @@ class Preprocessing(NamedTuple):
 
 
 def preprocessing_of(request: Request) -> Preprocessing | str:
-    """Return the precomputed preprocessing of a Pipeline, or the reason why there is none.
+    """Return the prepared preprocessing of a Pipeline, or the reason why it cannot be prepared.
 
     The reason is "" for an estimator without preprocessing.
     """
@@ -372,10 +377,10 @@ def _preprocessing_of(request: Request) -> Preprocessing | str:
 
 
 def _fit_preprocessing(request: Request, parts: DividedPipeline) -> Preprocessing | str:
-    """Return the fitted steps of a divided Pipeline, or the reason why they cannot be fitted."""
+    """Return the fitted preprocessing of a divided Pipeline, or the reason why there is none."""
     cross_validation = request.cross_validation
     cuts, of_rows = [repeat.cut for repeat in cross_validation.repeats], cross_validation.steps
-    # Other learners than kernels depend on whether transformers return data frames.
+    # Learners in Python depend on whether transformers return data frames, kernels do not.
     form: Any = get_config()["transform_output"]
     if parts.is_compiled:
         form = parts.last.row_layout.sparse
@@ -392,7 +397,8 @@ def _fit_preprocessing(request: Request, parts: DividedPipeline) -> Preprocessin
         return steps
     assert name is not None
     n_known, n_rows = steps.fewest_known(parts.last), cuts[0].n_rows
-    if n_known is not None and any(  # a fold may hold out all rows with values
+    # A training set must contain at least one row with a value in each column.
+    if n_known is not None and any(
         cut.count(np.ones(n_rows, bool))[0].min() <= n_rows - n_known for cut in cuts
     ):
         return (

@@ -1,11 +1,11 @@
-"""The engine "treecv": k trainings share their common prefixes along a tree.
+"""The engine "treecv": a tree of models over the folds, in place of k separate trainings.
 
-Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``walk.py``.
+This is Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``walk.py``.
 
-The model of the first leaf is trained in one pass over all rows but the leaf's own. If early
-scores are requested, each row is tested before the model is trained on it (Blum, Kalai & Langford
-1999). With many folds, the tree is then walked breadth-first to 16 nodes, whose models are those
-of a cross-validation with 16 folds.
+The model of the first leaf is trained in one pass over all rows outside the first fold. If early
+scores are requested, the model is tested on each row just before it is trained on it (Blum, Kalai
+& Langford 1999). With 32 folds or more, the tree is then walked breadth-first down to 16 nodes,
+whose models are the fold models of a 16-fold cross-validation.
 """
 
 from collections.abc import Collection
@@ -82,7 +82,7 @@ from optuna_treecv.types import Opaque
 
 
 def plan_tree(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators, or the reason why there is none."""
+    """Return the plan for an incremental estimator, or the reason for declining the request."""
     if why_not := why_no_tree(request):
         return declined(request, why_not)
     check_incremental_estimator(request)
@@ -92,7 +92,7 @@ def plan_tree(request: Request) -> Plan | Declined:
 
 
 def _is_linear(estimator: Estimator) -> bool:
-    """Return whether the models are linear, so that they have an average."""
+    """Return whether models are linear, so that averaging their weights gives a model."""
     kind = type(estimator)
     from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
     is_model = is_classifier(estimator) or is_regressor(estimator)
@@ -100,7 +100,7 @@ def _is_linear(estimator: Estimator) -> bool:
 
 
 def _readings(request: Request) -> str:
-    """Return a relative clause on how often the tree reads rows on disk; "" for rows in memory."""
+    """Return ", which is read ... times" for rows on disk, to end a sentence; else ""."""
     data = request.data
     if not data.is_large:
         return ""
@@ -110,7 +110,7 @@ def _readings(request: Request) -> str:
 
 
 class TreePlan(WalkedPlan):
-    """A walk over the tree; the candidates of a batch are trained in lanes, row by row."""
+    """The plan "treecv": a walk over the tree, for a single candidate or for a batch."""
 
     name = "treecv"
     shares_models = True
@@ -125,12 +125,12 @@ class TreePlan(WalkedPlan):
         )
 
     def early(self, training: Training) -> Generator[RowProgress]:
-        """Yield the progressive losses of the first pass, then those of 16 nested folds."""
+        """Yield the progressive scores of the first pass, then the scores of 16 nested folds."""
         training.first_pass = FirstPass(training)
         yield from training.first_pass.events()
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
-        """Walk the tree, continuing after the first pass if there was one."""
+        """Walk the tree, from where the first pass ended if early scores were requested."""
         if self.request.wants_average:
             return walk_averaging(training)
         if training.first_pass is not None:
@@ -141,7 +141,7 @@ class TreePlan(WalkedPlan):
         return walk_tree(plan, training.learner, test, blocks, n_threads)
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Train one candidate, or a batch in one walk per full set of lanes."""
+        """Train one candidate alone, or a batch in as few walks as its memory allows."""
         candidates = work.candidates
         if len(candidates) == 1:
             yield from super().evaluate(work)
@@ -156,7 +156,10 @@ class TreePlan(WalkedPlan):
     def _walk_lanes(
         self, work: Work, learners: Sequence[CompiledLearner], members: range
     ) -> Generator[RowProgress | TestedFolds]:
-        """Train some candidates in one walk over the tree; yield their scores and tested folds."""
+        """Train candidates in one walk over the tree; yield their early scores and tested folds.
+
+        ``members`` are the indices of the candidates.
+        """
         candidates, sinks, repeat, _, watch, _ = work
         plan, n_threads = repeat.plan, self.request.settings.n_threads
         on_lanes = [learners[i] for i in members]
@@ -191,12 +194,12 @@ class TreePlan(WalkedPlan):
             )
 
     def cost(self) -> str:
-        """Return a sentence with the most row updates and those of k trainings from scratch."""
+        """Compare the row updates of the tree with those of k trainings, in a sentence."""
         return cost_of_tree(self.request, self.n_epochs)
 
 
 def walk_averaging(training: Training) -> Generator[TestedBlock]:
-    """Walk the tree and sum the models of its folds."""
+    """Walk the tree, and add the mean of all fold models to ``training.models``."""
     plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
     learner = training.learner
     assert isinstance(learner, ModelTrainer)
@@ -224,10 +227,10 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
 
 
 def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Estimator:
-    """Return a fitted estimator whose model is the mean of the models of all folds.
+    """Return a fitted estimator with ``mean``, the mean of the fold models, as its model.
 
-    Blum, Kalai & Langford (1999) use a fold model drawn at random for each prediction, the k-fold
-    hypothesis. The mean of the fold models' weights is one model that is at least as stable.
+    For each prediction, Blum, Kalai & Langford (1999) draw one of the fold models at random (the
+    k-fold hypothesis). The mean of their weights is a single model that is at least as stable.
     """
     fitted = learner.with_numbers(mean)
     forget_seeds(fitted, candidate)
@@ -239,17 +242,19 @@ def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Estima
 
 @dataclass
 class Lane:
-    """The early scores and row updates of one candidate of a batch.
+    """The early scores and the row updates of one candidate of a batch.
 
     Attributes
     ----------
-    progressive, nested : RowScores or None
-        The early scores: of the first pass, up to the step of pruning, and of 16 folds; None if
-        they were not computed.
+    progressive : RowScores or None
+        The scores of the first pass, up to the step at which the candidate was pruned; None if
+        early scores were not requested.
+    nested : RowScores or None
+        The scores of 16 nested folds; None if they were not computed.
     pruned_at : int or None
-        The step at which the candidate was pruned; None if its folds are tested.
+        The step at which the candidate was pruned; None if all its folds are tested.
     n_updates : int
-        The number of rows trained on.
+        The number of row updates.
     """
 
     progressive: RowScores | None = None
@@ -272,7 +277,7 @@ class Lane:
 
 
 def _outputs(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[ArrayThenCount]]:
-    """Return an array for the outputs of all learners, and its part for each, with its count."""
+    """Allocate the outputs of all models: one array, and for each model a view with its count."""
     shape = plan.n_rows, lanes.n_outputs
     whole, parts = ArrayThenCount.side_by_side(
         n_models, shape, lanes.dtype, lanes.out_rows, lanes.rows
@@ -281,7 +286,7 @@ def _outputs(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[
 
 
 class FirstPass:
-    """The beginning of a walk over the tree, which gives scores before any fold is tested.
+    """The start of a walk over the tree, which yields scores before any fold is tested.
 
     Exhaust ``events`` first, and then call ``walk_remaining``.
 
@@ -297,11 +302,11 @@ class FirstPass:
         self._metric = training.plan.request.scoring.first
         self._scored = partial(scored, self._learner, self._metric, training.leaves.estimator)
         self._n_threads = training.plan.request.settings.n_threads
-        self._states: dict[Node, Opaque] = {}  # of the nodes on the spine
+        self._states: dict[Node, Opaque] = {}  # the states of the nodes on the left spine
         self._pending: list[Pending] | None = None
 
     def events(self) -> Generator[RowProgress]:
-        """Train along the first pass, then down to 16 nodes; yield the scores at each step."""
+        """Train in one pass, then down to 16 nodes; yield the scores at each step."""
         training = self._training
         is_large = self._plan.n_folds >= FEWEST_FOLDS
         training.is_training = True
@@ -314,12 +319,12 @@ class FirstPass:
             if step is not None:
                 yield RowProgress(0, step, scores)
         if not self._states:
-            training.n_needed = 0  # the tree needs another pass
+            training.n_needed = 0  # the walk cannot use this pass and starts from the root
         if is_large:
             yield RowProgress(0, NESTED_STEP, self._nested_scores())
 
     def _nested_scores(self) -> RowScores:
-        """Walk the tree to its 16 nodes of level 4; return the scores of their models."""
+        """Walk the tree down to the 16 nodes of level 4; return the row scores of their models."""
         plan, learner = self._plan, self._learner
         nodes = plan.blocks(NESTED_FOLDS)
         outputs = learner.rows.empty((plan.n_rows, learner.n_outputs), learner.dtype)
@@ -336,7 +341,7 @@ class FirstPass:
         return scores
 
     def walk_remaining(self) -> Generator[TestedBlock]:
-        """Test all folds, continuing after the first pass or the 16 nodes."""
+        """Test all folds, starting from the states of the first pass or of the 16 nodes."""
         plan, learner = self._plan, self._learner
         pending = self._pending or self._pending_below(plan.root, FIRST_LEAF)
         nodes = [plan.root] if pending is None else [subtree.node for subtree in pending]
@@ -345,7 +350,10 @@ class FirstPass:
         return walk_tree(plan, learner, test, blocks, self._n_threads, pending)
 
     def _pending_below(self, top: Node, bottom: Node) -> list[Pending] | None:
-        """Return the subtrees still to walk between two nodes on the spine; None for all."""
+        """Return the subtrees still to walk below ``top``; None for the whole tree.
+
+        ``top`` and ``bottom`` are nodes on the left spine.
+        """
         return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
 
 
@@ -357,18 +365,18 @@ class EarlyLanes:
     ----------
     plan : Partition
     learners : list of CompiledLearner
-        The learners for ``Lanes``.
+        One learner per candidate; they are trained together by ``Lanes``.
     metric : Loss or Scorer
-        Scores the rows.
+        The metric of the early scores.
     n_jobs : int
-        Threads.
+        The number of threads.
     watch : Watch or None
-        Decides which learners are pruned; None: none.
+        Decides which learners are pruned. If it is None, no learner is pruned.
 
     Attributes
     ----------
     lanes : list of Lane
-        The scores and updates of each learner.
+        The early scores and row updates of each learner.
     """
 
     plan: Partition
@@ -379,7 +387,8 @@ class EarlyLanes:
 
     def __post_init__(self) -> None:
         self._lanes = Lanes(self.learners, COUNT_BYTES)
-        self._members = list(range(len(self.learners)))  # the learners on the lanes
+        # The indices of the learners that are trained, and of those that have not been pruned.
+        self._members = list(range(len(self.learners)))
         self._alive = set(self._members)
         self._states: dict[Node, Array] = {}
         ends = steps_of_spine(self.plan)
@@ -387,14 +396,14 @@ class EarlyLanes:
         self.lanes = [Lane(scores()) for _ in self.learners]
 
     def evaluate(self) -> tuple[list[ArrayThenCount], list[int]]:
-        """Walk the tree; return the outputs and the numbers of the learners on the lanes.
+        """Walk the tree; return the outputs of the learners and the indices of these learners.
 
         Returns
         -------
         outputs : list of ArrayThenCount
-            The outputs of each learner, without their count.
+            The outputs of each learner. Their counts are not set.
         members : list of int
-            The numbers of these learners. Fewer than half of them may have been pruned.
+            The index of each of these learners. Fewer than half of them may have been pruned.
         """
         self._first_pass()
         pending = None
@@ -434,9 +443,9 @@ class EarlyLanes:
             self._states[node] = self._lanes.snapshot(state)
 
     def _walk_to_nested(self) -> list[Pending] | None:
-        """Walk to the 16 nodes of level 4, and score their models on all rows.
+        """Walk down to the 16 nodes of level 4, and score their models on the rows they hold out.
 
-        Return the subtrees still to walk; None if all learners are pruned.
+        Return the subtrees still to walk; None if all learners have been pruned.
         """
         plan, lanes = self.plan, self._lanes
         nodes = plan.blocks(NESTED_FOLDS)
@@ -464,7 +473,10 @@ class EarlyLanes:
     def _add(
         self, scores: Sequence[RowScores], out: Array, rows: Rows, begin: int, end: int
     ) -> None:
-        """Score rows begin to end - 1 of ``rows`` by each learner that has not been pruned."""
+        """Add the scores of ``rows[begin:end]`` for each learner that has not been pruned.
+
+        ``out`` has the shape (n_members, end - begin, n_outputs).
+        """
         for number, outputs in zip(self._members, out, strict=True):
             if number in self._alive:
                 learner, part = self.learners[number], cut(rows, begin, end)
@@ -478,7 +490,11 @@ class EarlyLanes:
     def _drop(
         self, step: int, scores: Sequence[RowScores], rows: "slice[int]", states: list[Array]
     ) -> list[Array]:
-        """Prune learners; return the states without theirs if at most half of the lanes remain."""
+        """Prune learners; return the states to continue with.
+
+        If at most half of the trained learners remain, the pruned ones are removed from the
+        states. Otherwise their training continues, but their outputs are not used.
+        """
         if self.watch is None:
             return states
         alive = sorted(self._alive)
@@ -506,9 +522,9 @@ def _models_at(
     n_jobs: int,
     pending: list[Pending] | None,
 ) -> tuple[dict[Node, Opaque], int]:
-    """Walk to the given nodes, and write the outputs of their models for their rows.
+    """Walk down to the given nodes, and write their outputs for the rows that they hold out.
 
-    Return the models by node, and the number of row updates.
+    Return a dict from node to state, and the number of row updates.
     """
     models: dict[Node, Opaque] = {}
 
@@ -529,7 +545,10 @@ def walk_lanes(
     n_jobs: int,
     pending: list[Pending] | None = None,
 ) -> int:
-    """Write the outputs of all learners, one after another; return the row updates of each."""
+    """Walk the tree and write all outputs to ``out``; return the row updates of each learner.
+
+    ``out`` contains all rows of the first learner, then all rows of the second, and so on.
+    """
     test = kernel_test(plan, lanes, out)
     blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
     return sum(n_updates for _, n_updates in blocks)
@@ -538,7 +557,7 @@ def walk_lanes(
 def empty_scores(
     metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
 ) -> RowScores:
-    """Return empty row scores; errors, which are 0 or 1, take one byte each."""
+    """Return a ``RowScores`` for up to ``n_rows`` rows; scores of 0 or 1 take one byte each."""
     is_error = isinstance(metric, Loss) and metric.is_zero_one
     return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
 
@@ -546,7 +565,7 @@ def empty_scores(
 def scored(
     learner: Learner, metric: Metric, estimator: Estimator, outputs: Array, rows: Rows
 ) -> tuple[Array, Array | None]:
-    """Return the scores of tested rows, and their weights.
+    """Return the score of each row, and the row's weight in the mean (None for equal weights).
 
     Parameters
     ----------
@@ -555,9 +574,9 @@ def scored(
     estimator : estimator
         The learner's estimator.
     outputs : ndarray of shape (len(rows), n_outputs)
-        The outputs of its models.
+        The outputs for these rows.
     rows : slice or ndarray
-        Prepared rows.
+        Indices of prepared rows.
     """
     tested = TestedRows.of(learner.rows, rows, outputs, learner.respond, None)
     return scores_of_rows(metric, tested, estimator, learner.rows.classes), tested.weights

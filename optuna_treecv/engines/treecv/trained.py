@@ -1,4 +1,4 @@
-"""The base of all engines that train models incrementally, by ``partial_fit`` or kernels."""
+"""The base of all plans that train models incrementally, by ``partial_fit`` or by kernels."""
 
 from abc import abstractmethod
 from collections.abc import Generator
@@ -87,15 +87,15 @@ from optuna_treecv.scoring.metrics import Scorer
 
 
 class Bound(NamedTuple):
-    """A candidate bound to the rows of a repeat.
+    """A learner for a candidate and the rows of a repeat, with the keys of its results.
 
     Attributes
     ----------
     learner : Learner
     rows : bytes
-        The key of the rows.
+        The key of the prepared rows.
     settings : bytes
-        The key of the learner and the method; empty if it has none.
+        The key of the learner's settings and the method; empty if results cannot be cached.
     folds : bytes
         The key of the folds.
     targets : (bytes, bool)
@@ -110,18 +110,18 @@ class Bound(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """A digest of the rows, the settings, the folds and the method."""
+        """A digest of rows, folds, settings and method; empty if results cannot be cached."""
         return digest(self.rows, self.folds, self.settings) if self.settings else b""
 
 
 class TrainedPlan(Plan):
-    """A plan of incremental models.
+    """A plan that trains models incrementally.
 
     Parameters
     ----------
     request : Request
     **capabilities : Any
-        The capabilities that differ between such plans.
+        Fields of ``Capabilities`` whose values differ from the defaults of incremental plans.
     """
 
     def __init__(self, request: Request, **capabilities: Any) -> None:
@@ -146,7 +146,7 @@ class TrainedPlan(Plan):
 
     @cached_property
     def responses(self) -> tuple[str, ...]:
-        """The response methods of the learner that losses and pooled scores need."""
+        """The response methods that losses, pooled scores and row scores need."""
         request, metrics = self.request, list[Metric]()
         if request.scoring.metrics:
             of_folds = [m for m in request.scoring.metrics if not isinstance(m, Scorer)]
@@ -154,7 +154,7 @@ class TrainedPlan(Plan):
         return tuple(dict.fromkeys(response_of(m, request.estimator) for m in metrics))
 
     def check(self, candidate: Candidate) -> None:
-        """Raise for invalid values of the parameters in which learners on lanes may differ."""
+        """Raise for invalid values of the parameters in which the candidates of a batch differ."""
         last = candidate if isinstance(candidate, CompiledEstimator) else candidate[-1]
         last.check_parameters(but=last.get_params(deep=False).keys() - last.lane_parameters)
 
@@ -165,8 +165,8 @@ class TrainedPlan(Plan):
     def rows(self, repeat: Repeat) -> PreparedRows:
         """Return the rows of a repeat, prepared for the learner.
 
-        The rows of the first repeat are cached, so that there is one copy of the data. Those of
-        other repeats are prepared anew, unless they are still in use.
+        The rows of the first repeat are cached. The rows of other repeats are prepared again in
+        each call, unless an earlier copy is still in use.
         """
         make, before = self.request.cross_validation.rows_in, self.preprocessing
         if isinstance(before, str):
@@ -181,9 +181,10 @@ class TrainedPlan(Plan):
         responses: tuple[str, ...] = (),
         repeat: Repeat | None = None,
     ) -> Learner:
-        """Return a candidate bound to prepared rows.
+        """Return the learner that trains a candidate on prepared rows.
 
-        A ``random_state=None`` in the estimator becomes the seed plus the number of the repeat.
+        Each ``random_state=None`` in the candidate is replaced by the seed of the evaluation plus
+        the index of the repeat.
         """
         seed = self.request.settings.seed + (0 if repeat is None else repeat.number)
         if isinstance(self.preprocessing, str):
@@ -191,7 +192,7 @@ class TrainedPlan(Plan):
         return learner_behind(self.preprocessing.steps, candidate, rows, responses, seed)
 
     def bind(self, candidate: Candidate, repeat: Repeat) -> Bound:
-        """Return a candidate bound to the rows of a repeat."""
+        """Return the learner of a candidate for the rows of a repeat, with its keys."""
         rows = self.rows(repeat)
         learner = self.learner(candidate, rows, self.responses, repeat)
         names_of = self.request.cross_validation.names_of
@@ -204,7 +205,7 @@ class TrainedPlan(Plan):
         return Bound(learner, name, _settings_of(learner, self.name), folds, targets)
 
     def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
-        """Return the numbers of the metrics that need more of a model than its outputs."""
+        """Return the indices of the metrics that need the fitted estimator, not only outputs."""
         return [
             number
             for number, metric in enumerate(self.request.scoring.metrics)
@@ -212,7 +213,7 @@ class TrainedPlan(Plan):
         ]
 
     def group(self, candidate: Candidate, bound: Bound) -> bytes:
-        """Return a key that is equal for candidates that can share lanes; empty without lanes."""
+        """Return a key that is equal for candidates that fit into one batch; empty if none do."""
         learner = bound.learner
         if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
             return b""
@@ -229,19 +230,19 @@ class TrainedPlan(Plan):
         learner: Learner,
         outputs: ArrayThenCount | None = None,
     ) -> Leaves:
-        """Return the ``Leaves`` that collect and score the outputs of a candidate."""
+        """Return the ``Leaves`` that collect and score the outputs for a candidate."""
         cut, metrics = repeat.cut, self.request.scoring.metrics
         tested = cut.prepared(cut.tested_from(0, cut.n_folds)) if isinstance(cut, Splits) else None
         at_leaf = self.at_leaf(candidate, learner)
         scorers = [metrics[number] for number in at_leaf]
         if isinstance(learner, Adapter) and all(getattr(s, "is_made", False) for s in scorers):
-            learner = learner.without_steps()  # such scorers only use predictions
+            learner = learner.without_steps()  # these scorers only use predictions
         return Leaves(repeat.plan, learner, candidate, metrics, at_leaf, tested, outputs)
 
     def in_given_order(
         self, candidate: Candidate, learner: Learner, outputs: np.ndarray, method: str
     ) -> np.ndarray:
-        """Return the predictions computed from outputs, in the order of the original rows."""
+        """Compute predictions from outputs, and return them in the order of the rows of X."""
         rows = learner.rows
         prepared, labels = learner.respond(outputs, method), None
         if method == "predict" and not is_regressor(candidate):
@@ -250,29 +251,32 @@ class TrainedPlan(Plan):
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(candidate)} predicts no class (it may not have been trained on any "
-                    "yet), or it predicts a label that is not a class of y."
+                    f"{name_of(candidate)} predicts no class, because it may not have been trained "
+                    "on any yet, or it predicts a label that is not a class of y."
                 )
         return in_given_order(prepared, rows.order, labels)
 
     def as_fitted(self, candidate: Candidate, fitted: Any) -> Any:
-        """Return an estimator trained on all rows, with the attributes that users expect."""
+        """Finish an estimator that was trained on all rows: set names, and reset its seeds.
+
+        Raise if it has diverged, which ``fitted=None`` stands for.
+        """
         names = self.request.data.feature_names()
         if fitted is None:
             raise ValueError(
                 f"{candidate!r} diverges if trained on all rows; {divergence_advice(candidate)}"
             )
         if not isinstance(self.preprocessing, str):
-            # A copy, because refitting its transformers must not change those of trials.
+            # A copy, because refitting its transformers must not change the trials' transformers.
             fitted = deepcopy(fitted)
         forget_seeds(fitted, candidate)
         if names is not None and isinstance(candidate, CompiledEstimator):
-            fitted.feature_names_in_ = names  # other estimators have seen the names
+            fitted.feature_names_in_ = names  # other estimators have set them in partial_fit
         return as_given(fitted)
 
 
 class WalkedPlan(TrainedPlan):
-    """A plan that trains in this process, fold after fold.
+    """A plan that trains models in this process, and reports folds from left to right.
 
     Attributes
     ----------
@@ -283,7 +287,7 @@ class WalkedPlan(TrainedPlan):
     shares_models = False
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return the keys of the outputs, or of scores that cannot be computed from outputs."""
+        """Return the keys of the outputs, or of the scores if outputs are not enough for these."""
         bound = self.bind(candidate, repeat)
         key, cache = bound.key.hex(), self._cache(candidate)
         if not bound.settings:
@@ -304,44 +308,45 @@ class WalkedPlan(TrainedPlan):
         return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
 
     def _cache(self, candidate: Candidate) -> AnyCache | None:
-        """Return the cache of models; None if their average is requested."""
+        """Return the cache of models; None if the average of the fold models is requested."""
         cross_validation = self.request.cross_validation
         return None if self.request.wants_average else cross_validation.shared.cache_for(candidate)
 
     def _read(
         self, candidate: Candidate, repeat: Repeat, learner: Learner, memory: np.ndarray
     ) -> TestedFolds:
-        """Return the folds whose outputs are stored."""
+        """Return all folds as tested, given the ``memory`` of their stored outputs."""
         leaves = self.leaves_for(candidate, repeat, learner)
         assert leaves.outputs is not None
         leaves.outputs.take(memory)
-        n_updates = leaves.outputs.n_updates  # negative: computed by a batch of another process
+        # A negative count marks outputs that a batch of another process computed.
+        n_updates = leaves.outputs.n_updates
         root, n_uncounted = repeat.plan.root, max(0, -n_updates)
         rows, called = leaves.tested(root), leaves.called
         return TestedFolds(0, root, abs(n_updates), rows, called=called, n_uncounted=n_uncounted)
 
     @abstractmethod
     def test_folds(self, training: "Training") -> Generator[TestedBlock]:
-        """Test each fold with a model that has not seen its rows.
+        """Test each fold with a model that was not trained on its rows.
 
         Yields
         ------
         TestedBlock
-            A block once all its folds are tested.
+            A block whose folds have all been tested.
         """
 
     def early(self, training: "Training") -> Generator[RowProgress]:
-        """Yield early scores, before folds are tested."""
+        """Yield early scores before folds are tested; this default yields none."""
         yield from ()
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Train models, and test the folds with them."""
+        """Train the models of a candidate, test the folds, and yield the results."""
         (candidate,), (sink,), repeat, folds, watch, (bound,) = work
         learner, cache = bound.learner, self._cache(candidate)
         sink.cost.seconds_prepare = learner.rows.seconds
-        # For early scores, a shared learner caches states within phases; a learner that is trained
-        # on whole phases has no such states. Models of rows on disk are not shared, because they
-        # wait for rows in another order.
+        # For early scores, a shared learner caches states within phases, which a learner that
+        # needs whole phases does not have. Models are not shared if the rows are on disk, because
+        # a sweep trains them in another order than the recursion.
         may_share = learner.phases_may_be_cut or not self.request.settings.is_early
         may_share &= self.shares_models and isinstance(learner, CompiledLearner)
         if cache is not None and may_share and learner.rows.file is None:
@@ -368,13 +373,13 @@ class WalkedPlan(TrainedPlan):
                     record=leaves.outputs if block.last == repeat.cut.n_folds else None,
                 )
             yield from training.models
-        finally:  # blocks that had begun when the evaluation was stopped are done too
+        finally:  # threads may have finished further blocks since the evaluation was stopped
             sink.cost.n_updates += training.n_updates
             if isinstance(cache, StoredModelCache):
                 cache.end(sink.comes_again)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
-        """Return the predictions for all rows, each by the model that did not see it."""
+        """Return the prediction for each row by a model that was not trained on the row."""
         self.request.cross_validation.unused.warn(candidate, n_epochs=self.request.given_epochs)
         learner = self.learner(candidate, self.rows(repeat), (method,))
         leaves = Leaves(repeat.plan, learner)
@@ -384,7 +389,7 @@ class WalkedPlan(TrainedPlan):
         return self.in_given_order(candidate, learner, leaves.outputs.array, method)
 
     def fit(self, candidate: Candidate) -> Any:
-        """Train on the rows in prepared order, and in random order in further epochs."""
+        """Train on all rows in prepared order; further epochs are in random order."""
         rows = self.rows(self.repeats[0])
         learner = self.learner(candidate, rows)
         state = learner.start()
@@ -399,26 +404,26 @@ class WalkedPlan(TrainedPlan):
 
 @dataclass(eq=False)
 class Training:
-    """The training of one candidate on one repeat.
+    """The evaluation of one candidate on one repeat.
 
     Attributes
     ----------
     plan : WalkedPlan
     repeat : Repeat
     learner : Learner
-        Bound to the prepared rows.
     leaves : Leaves
         Collects the outputs of the models.
     n_walked : int
-        The number of rows of the phases that were walked.
+        The number of row updates along the walk, including updates that a cached model saves.
     n_needed : int
-        The number of these rows that the tree needs and that no block has counted yet.
+        The number of row updates of the first pass that the tree uses and that have not yet been
+        reported with a block.
     is_training : bool
-        Whether models are trained, so that a ``SharedLearner`` counts the rows.
+        Whether training has begun. From then on, a ``SharedLearner`` counts the row updates.
     first_pass : FirstPass or None
-        The first pass of the tree, if early scores were requested.
+        The first pass over the rows, if early scores were requested.
     models : list of FoldModels
-        The sums of the models of the folds, if their average is requested.
+        The sum of the fold models, if their average is requested.
     """
 
     plan: WalkedPlan
@@ -433,20 +438,20 @@ class Training:
 
     @property
     def n_updates(self) -> int:
-        """The number of rows trained on so far."""
+        """The number of row updates so far."""
         if self.is_training and isinstance(self.learner, SharedLearner):
             return self.learner.n_updates
         return self.n_walked
 
 
 def _settings_of(learner: Learner, method: str) -> bytes:
-    """Return the key of a learner that a method trains; empty if it has none."""
+    """Return the key of a learner's settings and the method; empty if there is no such key."""
     try:
         if isinstance(learner, CompiledLearner):
             settings = settings_key(learner, MOST_ROWS)
         elif isinstance(learner, Adapter):
             settings = encode(learner.fresh) + encode(learner.response_methods)
-            if learner.rows.file is not None:  # partial_fit gets pieces of phases
+            if learner.rows.file is not None:  # each call of partial_fit gets a piece of a phase
                 settings += encode(learner.rows.file.n_block)
         else:
             return b""
@@ -456,7 +461,7 @@ def _settings_of(learner: Learner, method: str) -> bytes:
 
 
 def output_bytes(learner: Learner, repeat: Repeat) -> int:
-    """Return the number of bytes of the outputs for all rows of a repeat, and their count."""
+    """Return the size in bytes of the outputs for all rows of a repeat, including their count."""
     item_size = np.dtype(learner.dtype).itemsize
     return repeat.plan.n_rows * learner.n_outputs * item_size + COUNT_BYTES
 
@@ -469,13 +474,16 @@ def _reason_of(request: Request) -> str:
         return f"{name_of(request.estimator)} has partial_fit{slowly}"
     last = name_of(last_step(request.estimator))
     if before.steps.is_compiled:
-        return f"its steps run with the compiled {last}"
+        return f"its steps run inside the compiled {last}"
     slowly = f", because {before.why_python}" if before.why_python else ""
-    return f"{last} has partial_fit; its steps are done once or run in Python{slowly}"
+    return (
+        f"{last} has partial_fit; the other steps are evaluated once for all folds or run in "
+        f"Python{slowly}"
+    )
 
 
 def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
-    """Raise if class weights give all training rows of a fold the weight 0."""
+    """Raise if class weights of 0 leave a fold without training rows of positive weight."""
     if learner.weights_of_classes is None or all(learner.weights_of_classes):
         return
     assert learner.weights is not None
@@ -484,13 +492,13 @@ def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
     number = fold_without_rows(cut, cut.count(have_weight)[0])
     if number is not None:
         raise ValueError(
-            "class_weight must be above 0 for some training row of each fold, but is 0 for all of "
-            f"those of fold {number}; use stratified folds, for example, instead."
+            "class_weight must be above 0 for some training row of each fold, but is 0 for all "
+            f"training rows of fold {number}; use, for example, stratified folds instead."
         )
 
 
 def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> None:
-    """Raise if scores of rows are requested of a scorer that is called per fold."""
+    """Raise if ``row_losses`` is requested for a scorer that gives one value per fold."""
     if not (request.settings.row_losses and request.needs_rows):
         return
     metric, classes = request.scoring.first, learner.rows.classes
@@ -499,16 +507,16 @@ def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> 
     if leaves.outputs is None or not follows or at_leaf or not request.has_row_scores:
         raise ValueError(
             f"row_losses must be False for {name_of(request.estimator)} with "
-            f"scoring={request.scoring.name!r}, because this gives one value per fold and none "
-            "per row; use a loss, such as 'error' or 'squared_error', instead."
+            f"scoring={request.scoring.name!r}, which gives one value per fold, but no value per "
+            "row; use a loss, such as 'error' or 'squared_error', instead."
         )
 
 
 def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool:
-    """Return whether a score can be computed from the outputs.
+    """Return whether a metric can be computed from outputs, without the fitted estimator.
 
-    A user's own scorer may use more than predictions, and a user's own estimator may compute
-    predictions differently.
+    A user's own scorer may use more than predictions, and a user's own estimator may override how
+    predictions are computed.
     """
     if not isinstance(metric, Scorer):
         return True
@@ -517,20 +525,19 @@ def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool
 
 
 def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
-    """Return the refusal to train an estimator incrementally on these splits."""
+    """Return a ``Declined`` with the reason ``why_not`` for not training incrementally."""
     estimator = request.estimator
     fit = "method='fit' or " if hasattr(estimator, "fit") else ""
     advice = (
-        "cv must be a splitter that trains each model on all rows that it does not test, or on "
-        f"growing first parts of the rows, because the tree does, but {why_not}; use "
-        f"{fit}method='standard' instead."
+        "cv must be a splitter whose training sets are all rows outside the test set, or all rows "
+        f"before it, but {why_not}; use {fit}method='standard' instead."
     )
     if is_grown(estimator):
         advice = (
             f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
             f" nodes are searched anew on each training set, got {request.settings.method!r}."
         )
-    # A warning, if it could be trained on other splits or without weights.
+    # Warn if the estimator could be trained incrementally on other splits or without weights.
     warning, is_tree = "", is_grown(last_step(estimator))
     if warns and not why_not_incremental(request):
         is_weights = request.metadata.why_not_further(estimator) == why_not
@@ -542,12 +549,12 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
 
 
 def _offer(request: Request, why_not: str) -> str:
-    """Return a sentence that offers the tree or chain if the user may request it, else ""."""
+    """Return a sentence that suggests the tree or the chain if either is possible; else ""."""
     cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
     if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
         return (
-            " With method='treecv', one model is trained forward through time, on each row once, "
-            "and results name it 'chain'; models are then not those of fit."
+            " With method='treecv', one model is trained forward through time, once on each row "
+            "(the results call this method 'chain'); the models then differ from those of fit."
         )
     in_tree = isinstance(cut, Folds) and request.cross_validation.n_folds > 1
     if not in_tree or why_not != why_fit_differs(estimator):
@@ -556,6 +563,6 @@ def _offer(request: Request, why_not: str) -> str:
         return ""
     return (
         " With method='treecv' or n_epochs, the tree takes at most "
-        f"{most_updates(request.cross_validation):,} row updates per epoch; models are then those "
-        "of these passes of partial_fit, not those of fit."
+        f"{most_updates(request.cross_validation):,} row updates per epoch; the models are then "
+        "trained by passes of partial_fit, and differ from those of fit."
     )

@@ -1,11 +1,13 @@
 """Walks over the tree: the recursion, and a single pass along its left spine.
 
-Python walks the top of the tree, because reports, threads and cancellation happen there. Below it,
-a compiled learner walks each block in one call, any other learner in the same recursion.
+The recursion is Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015), who call the test rows of a
+fold a chunk. A node's model is trained on the right half of the node's chunks to give the model of
+the left child, and on the left half to give the model of the right child. The model of a leaf is
+tested on the leaf's chunk.
 
-Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015): the left child's model is the node's model
-trained on the right half of the node's chunks, and the right child's is trained on the left half.
-A leaf tests its model on its own chunk.
+A walk divides the tree into blocks, which are subtrees of neighbouring folds. Python walks the
+nodes above the blocks, where folds are reported, threads are started and a walk can be cancelled.
+Inside a block, compiled learners walk in one call of a kernel, other learners in Python.
 """
 
 from collections.abc import Callable
@@ -40,25 +42,27 @@ from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.types import Opaque
 
-#: (node, state, start, stop) -> row updates: tests all folds of a node, rows start to stop - 1, by
-#: the state's model, and may modify the state. In a sweep, a fold may be tested in several parts,
-#: from the left.
+#: A function (node, state, start, stop) -> number of row updates. It tests all folds of a node,
+#: given the node's state, which it may modify. The node holds out the rows start to stop - 1. In a
+#: sweep over rows on disk, a fold may be tested in several calls, from its first row to its last.
 TestNode = Callable[[Node, Any, int, int], int]
 
-#: A block whose folds are all tested, and the number of row updates since the previous block.
+#: A block whose folds have all been tested, and the number of row updates since the previous
+#: block.
 TestedBlock = tuple[Node, int]
 
 
 class Pending(NamedTuple):
-    """A subtree still to walk.
+    """A subtree that has not been walked yet.
 
     Attributes
     ----------
     node : Node
+        The root of the subtree.
     state : state
-        The state of the node, or of its parent. The walk modifies it.
+        The state of ``node``, or of its parent if ``parent`` is given. The walk modifies it.
     parent : Node or None
-        The parent, if the state is the parent's.
+        The parent, if the state must still be trained from the parent to ``node``.
     """
 
     node: Node
@@ -77,21 +81,24 @@ def walk_tree(
 ) -> Generator[TestedBlock]:
     """Test all blocks of the tree, and yield them from left to right.
 
-    Closing the iterator cancels the remaining work.
+    Closing the generator cancels the remaining work.
 
     Parameters
     ----------
     plan : Partition
     learner : Trainer
     test : callable
+        A ``TestNode``.
     blocks : list of Node
-        From the left.
+        The blocks of the tree, from the left.
     n_jobs : int
-        Threads.
+        The number of threads.
     pending : list of Pending or None
-        The subtrees still to walk, from the left, each of whole blocks; None: the whole tree.
+        The subtrees still to walk, from the left, each of one or more whole blocks. None stands
+        for the whole tree.
     stays_above : bool
-        Whether ``test`` does not walk below a block, so that it needs no rows of its folds.
+        Whether ``test`` only tests the model of a block itself, instead of training the models of
+        the block's folds.
     """
     if (file := learner.rows.file) is not None:
         pool = make_pool(n_jobs) if n_jobs > 1 else None
@@ -124,9 +131,11 @@ def walk_tree(
 def beside_the_spine(
     plan: Partition, states: dict[Node, Any], top: Node, bottom: Node
 ) -> list[Pending]:
-    """Return the subtrees still to walk below ``top``, given all states on the left spine.
+    """Return the subtrees still to walk below ``top``, from the left.
 
-    ``top`` and ``bottom`` are nodes on the spine. The node ``bottom`` comes first.
+    ``top`` and ``bottom`` are nodes on the left spine, and ``states`` has the state of each node
+    on the spine. The first of the subtrees is ``bottom``; the others are the right children of the
+    nodes above it.
     """
     pending = []
     node = top
@@ -148,7 +157,7 @@ def walk_to_leaves(
 ) -> int:
     """Walk the tree below ``node`` down to single folds; return the number of row updates.
 
-    If ``sums`` is a list, the sum of the models of all folds is appended to it.
+    If ``sums`` is a list, the sum of all fold models below ``node`` is appended to it.
     """
     if node.n_folds == 1:
         test_leaf(node, state)
@@ -169,9 +178,10 @@ def walk_to_leaves(
 
 
 def sum_along_tree(plan: Partition, sums: dict[Node, np.ndarray], node: Node) -> np.ndarray:
-    """Return the sum of the models of all folds of a node, from the sums of blocks.
+    """Return the sum of all fold models of a node, given the sum of each block.
 
-    Siblings are added first, so that the bits do not depend on the blocks.
+    The sums are added along the tree, siblings first. Rounding therefore does not depend on how
+    the tree is divided into blocks.
     """
     if node in sums:
         return sums[node]
@@ -186,12 +196,12 @@ def train(learner: Trainer, state: Any, phase: Phase) -> int:
 
 
 def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
-    """Return whether the learner trains siblings in pairs."""
+    """Return whether the learner trains the two children of a node at once."""
     return isinstance(learner, PairTrainer) and learner.trains_pairs
 
 
 def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
-    """Train two copies of a node's state for its two children; return the row updates."""
+    """Train two copies of a node's state to the states of its children; return the row updates."""
     phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
     learner.update_both(left, phase, right, other_phase)
     return phase.n_updates + other_phase.n_updates
@@ -200,10 +210,17 @@ def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, rig
 def _train_in_pairs(
     plan: Partition, learner: PairTrainer, pending: list[Pending]
 ) -> tuple[list[Pending], int]:
-    """Train the children beside the spine; return pending subtrees and the row update count.
+    """Train all pending subtrees that have a parent's state to their own states, in pairs.
 
-    The last child has the longest phase. Parts of it are paired with the phases of the others, one
-    after another.
+    The last of them has the longest phase. It is divided into pieces, and each piece is trained
+    together with the phase of another subtree.
+
+    Returns
+    -------
+    pending : list of Pending
+        The same subtrees with their own states.
+    n_updates : int
+        The number of row updates.
     """
     children = [subtree for subtree in pending if subtree.parent is not None]
     if not children:
@@ -229,7 +246,10 @@ def _descend(
     state: Any,
     n_updates: int,
 ) -> Generator[TestedBlock]:
-    """Walk down from a node to its blocks."""
+    """Walk down from a node to its blocks, and yield these when they have been tested.
+
+    ``n_updates`` is the number of earlier row updates, which the first block reports.
+    """
     if node in blocks:
         yield node, n_updates + test(node, state, *plan.rows(node))
         return
@@ -255,13 +275,13 @@ def _descend_in_threads(
     pending: list[Pending],
     n_updates: int,
 ) -> Generator[TestedBlock]:
-    """Walk down to blocks in several threads.
+    """Walk down to the blocks in several threads, and yield the blocks from left to right.
 
-    ``n_updates`` row updates have trained the state of the root if the root is pending; else 0.
+    ``n_updates`` is the number of row updates of the root's state if the root is pending, else 0.
 
-    A worker continues with the left child and queues the right one with its parent's state, or
-    with its own state if siblings are trained in pairs. So the largest branches start first, and
-    the leftmost blocks, which are reported first, never wait for others.
+    A worker walks on to the left child and queues the right one, with the state of their parent,
+    or with its own state if both children were trained as a pair. The largest subtrees therefore
+    start first, and the leftmost blocks, which are reported first, never wait for other blocks.
     """
     done: dict[Node, Future[int]] = {block: Future() for block in blocks}
     cancelled = Event()
@@ -284,14 +304,14 @@ def _descend_in_threads(
                     parent = node
                 pool.submit(run, parent, right, state)
                 node, state = left, child
-        except BaseException as error:  # everything that waits for a block must see the error
+        except BaseException as error:  # otherwise the caller would wait for a block forever
             cancelled.set()
             for future in done.values():
-                with suppress(InvalidStateError):  # it has a result, or another error
+                with suppress(InvalidStateError):  # it already has a result or an error
                     future.set_exception(error)
 
     try:
-        for node, state, parent in pending[::-1]:  # the largest first
+        for node, state, parent in pending[::-1]:  # the largest subtree first
             pool.submit(run, parent, node, state, n_updates)
         for block in blocks:
             yield block, done[block].result()
@@ -300,18 +320,18 @@ def _descend_in_threads(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-# The left spine of the tree leads from the root to the first leaf. Its phases form one pass over
-# all rows but those of the first chunk. Testing the model on each row just before training on it
-# gives the progressive losses of Blum, Kalai & Langford (1999).
+# The left spine of the tree leads from the root to the first leaf. Its phases together are one
+# pass over all rows outside the first chunk. Testing the model on each row just before training on
+# it gives the progressive losses of Blum, Kalai & Langford (1999).
 
 
 def test_then_train(
     learner: ModelTrainer, state: Any, rows: Rows, ends: Sequence[int], out: np.ndarray
 ) -> Generator[int]:
-    """Train on rows in their order, and yield each entry of ``ends`` when its rows are done.
+    """Test a model on each row just before training on it; yield after each row count in ``ends``.
 
-    The first rows of ``out``, (len(rows), n_outputs), then have the outputs for these rows, each
-    computed before the model was trained on the row.
+    When an entry n of ``ends`` is yielded, ``out[:n]`` has the outputs for the first n rows.
+    ``out`` has the shape (len(rows), n_outputs).
     """
     begin = 0
     for end in ends:
@@ -321,7 +341,7 @@ def test_then_train(
 
 
 def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
-    """Return the nodes from the root to the first leaf, each with the phase before it."""
+    """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
     node = plan.root
     phases = [(node, plan.first_phase)]
     while node.n_folds > 1:
@@ -334,23 +354,25 @@ def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
 def walk_spine(
     plan: Partition, learner: Learner, states: dict[Node, Any]
 ) -> Generator[tuple[Rows, np.ndarray, int | None]]:
-    """Train a model along the left spine, testing it on each row before training on it.
+    """Train a model along the left spine, and test it on each row just before training on it.
 
     Parameters
     ----------
     plan : Partition
     learner : Learner
     states : dict of Node to state
-        Receives the states of the nodes, if phases may be cut, so that the tree can use them.
+        Receives the states of the nodes on the spine, for the remaining walk. It stays empty if
+        the learner's phases must not be cut.
 
     Yields
     ------
     rows : slice or ndarray
-        Prepared rows of a phase, in the order of training.
+        Indices of prepared rows, in the order of training.
     outputs : ndarray of shape (len(rows), n_outputs)
-        The outputs for these rows, each computed before training on the row.
+        The outputs for these rows, each computed before the model was trained on the row.
     step : int or None
-        The number of completed sixteenths of a pass; None within a sixteenth.
+        The number of sixteenths of a pass that are complete after these rows; None if the rows
+        end within a sixteenth.
     """
     state = learner.start()
     steps = steps_of_spine(plan)
@@ -375,8 +397,8 @@ def walk_spine(
 
 
 def ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
-    """Return the ends of steps within a phase, and the end of the phase, counted in its rows.
+    """Return where steps end inside a phase, and where the phase ends, in rows of the phase.
 
-    The phase begins after ``begin`` rows of the spine.
+    ``begin`` is the number of rows on the spine before the phase.
     """
     return [*(end - begin for end in steps if begin < end < begin + n_rows), n_rows]

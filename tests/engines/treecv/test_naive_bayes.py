@@ -272,7 +272,7 @@ def test_squares_that_overflow_are_fitted():
         warnings.simplefilter("ignore", RuntimeWarning)
         found = tree_cross_validate(GaussianNB(), rows, Y, **options)
         expected = cross_validate(GaussianNB(), rows, Y, **options)["test_score"]
-    assert (found.method, found.why) == ("fit", "the squares of values in X overflow")
+    assert (found.method, found.why) == ("fit", "the sums of squares of the values in X overflow")
     assert np.array_equal(found.test_score, expected)
 
 
