@@ -1,4 +1,4 @@
-"""Tests folds at the leaves of a tree: collects outputs, and calls scorers that need a model."""
+"""Tests the fold models at the leaves of a tree: collects their outputs, and calls scorers."""
 
 from collections.abc import Collection
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ from optuna_treecv.scoring.scores import TestedRows
 
 @dataclass(eq=False)
 class Leaves:
-    """Collects the outputs of each fold's model for the rows of the fold.
+    """Collects the outputs of each fold's model for the test rows of the fold.
 
-    A scorer that needs the fitted estimator itself is called at each leaf instead.
+    A scorer that needs the fitted estimator is called as soon as the fold's model is available.
 
     Parameters
     ----------
@@ -39,14 +39,14 @@ class Leaves:
     estimator : estimator
         The learner's estimator.
     metrics : sequence of Loss, Scorer or Pooled
-        The scores to compute; empty to collect outputs only.
+        The metrics to compute; empty if only outputs are needed.
     at_leaf : collection of int
-        The numbers of the metrics that need the fitted estimator, not only outputs.
+        The indices of the metrics that need the fitted estimator, not only outputs.
     at_rows : ndarray of shape (plan.n_rows,) or None
-        The prepared row of each row of the plan; None: the same.
+        The index of the prepared row for each row of the plan. None if these are the same.
     outputs : ArrayThenCount or None
-        The outputs for all rows of the plan, (n_rows, n_outputs). None: they are allocated, if
-        any score needs them.
+        The array that receives the outputs for all rows of the plan, (plan.n_rows, n_outputs). If
+        it is None, an array is allocated, unless all metrics need the fitted estimator.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Leaves:
             shape = self.plan.n_rows, self.learner.n_outputs
             self.outputs = ArrayThenCount(shape, self.learner.dtype, self.learner.rows)
         rows = self.learner.rows
-        # The scorers that are called for each fold, and their scores at leaves.
+        # The scorers that are called for each fold, by the index of the metric.
         self._called = {
             number: metric
             for number, metric in enumerate(self.metrics)
@@ -84,18 +84,18 @@ class Leaves:
         learner = self.learner
         start, stop = low, high = self.plan.rows(fold)
         tested = None if self.at_rows is None else self.at_rows[start:stop]
-        if tested is not None:  # a learner writes a range of rows
+        if tested is not None:  # learners only test ranges of rows
             low, high = int(tested.min()), int(tested.max()) + 1
         if self.outputs is not None:
             if tested is None:
                 learner.outputs(state, start, stop, self.outputs.array)
-            else:  # memory of other rows is not touched
+            else:  # np.empty takes no memory for rows that are never written
                 of_all = np.empty((len(learner.rows.order), learner.n_outputs), learner.dtype)
                 learner.outputs(state, low, high, of_all)
                 self.outputs.array[start:stop] = of_all[tested]
         if not self.at_leaf:
             return
-        fitted = learner.estimator(state)  # None if its model is not finite
+        fitted = learner.estimator(state)  # None if the model has diverged
         X, y = learner.score_rows(low, high)
         if tested is not None:
             X, y = take_rows(X, tested - low), None if y is None else y[tested - low]
@@ -110,9 +110,15 @@ class Leaves:
             self._at_leaves[i][fold.first] = score
 
     def called(self, folds: Node) -> dict[int, np.ndarray]:
-        """Return the scores of folds by scorers that are called per fold, by metric number.
+        """Return the scores of folds by the scorers that are called once per fold.
 
-        Scorers that only need outputs are called here.
+        Scorers that only need outputs are called here, the others have been called by
+        ``test_leaf``.
+
+        Returns
+        -------
+        dict of int to ndarray of shape (folds.n_folds,)
+            The scores by the index of the metric.
         """
         part, classes = slice(folds.first, folds.last), self.learner.rows.classes
         return {
@@ -125,7 +131,7 @@ class Leaves:
         }
 
     def tested(self, folds: Node) -> TestedRows:
-        """Return the rows of tested folds with their outputs, if these are collected."""
+        """Return the test rows of folds, with their outputs if these are collected."""
         start, stop = self.plan.rows(folds)
         outputs, methods = np.empty((stop - start, 0)), set[str]()
         if self.outputs is not None:
@@ -135,14 +141,17 @@ class Leaves:
         return TestedRows.of(self.learner.rows, part, outputs, respond, begins, methods)
 
     def _part(self, start: int, stop: int) -> Any:
-        """Return the prepared rows of a range of rows of the plan."""
+        """Return the indices of the prepared rows for the plan's rows start to stop - 1."""
         return slice(start, stop) if self.at_rows is None else self.at_rows[start:stop]
 
 
 def kernel_test(
     plan: Partition, learner: CompiledLearner | SharedLearner | Lanes, out: np.ndarray
 ) -> TestNode:
-    """Return the function that tests all folds of a node in one call of a kernel."""
+    """Return a ``TestNode`` that tests all folds of a node in one call of a kernel.
+
+    It writes the outputs to ``out``.
+    """
 
     def test(node: Node, state: Any, start: int, stop: int) -> int:
         if node.n_folds == 1:
@@ -154,7 +163,10 @@ def kernel_test(
 
 
 def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
-    """Return the function that tests all folds of a node; compiled learners need one call."""
+    """Return a ``TestNode`` that passes the models of all folds of a node to ``leaves``.
+
+    A compiled learner tests the folds of a node in one call, unless scorers need its estimators.
+    """
     if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
         assert leaves.outputs is not None
         return kernel_test(plan, learner, leaves.outputs.array)
@@ -165,7 +177,7 @@ def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
             learner.outputs(state, start, stop, leaves.outputs.array)
             return 0
         if stop < plan.rows(node)[1]:
-            return 0  # a scorer is called with all rows of its fold
+            return 0  # further rows of the node follow, and scorers need all rows of a fold
         return walk_to_leaves(plan, learner, leaves.test_leaf, node, state)
 
     return test

@@ -1,4 +1,4 @@
-"""Engines that pass over the rows without a tree: "chain", "standard" and "progressive"."""
+"""The engines "chain", "standard" and "progressive", which train incrementally without a tree."""
 
 from collections.abc import Generator
 
@@ -34,7 +34,7 @@ from optuna_treecv.rows.partition import Replays
 
 
 def plan_chain(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators on growing training sets."""
+    """Return the plan for an incremental estimator on growing training sets, or decline."""
     cut = request.cross_validation.repeats[0].cut
     why_not = why_not_in_tree(request)
     if not why_not and isinstance(cut, Folds):
@@ -50,15 +50,15 @@ def plan_chain(request: Request) -> Plan | Declined:
 
 
 class ChainPlan(WalkedPlan):
-    """The plan "chain": one model is trained, and copies of it are tested."""
+    """The plan "chain": one model is trained on growing sets of rows, and tested after each."""
 
     name = "chain"
 
     def cost(self) -> str:
-        """Return a sentence with the numbers of rows and of tests."""
+        """Return a sentence with the number of rows and the number of tests."""
         n_rows, n_folds = self.request.data.n_rows, self.request.cross_validation.n_folds
         return (
-            f"One model walks forward through the {n_rows:,} rows and is tested {n_folds:,} times."
+            f"One model is trained on the {n_rows:,} rows in order, and tested {n_folds:,} times."
         )
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
@@ -73,7 +73,7 @@ class ChainPlan(WalkedPlan):
                 stop = cut.trains[chunk]
                 assert isinstance(stop, int)
                 replays = None
-                if plan.n_epochs > 1:  # all rows from stop on are held out
+                if plan.n_epochs > 1:  # the rows from ``stop`` on must not be replayed
                     replays = Replays(plan.n_epochs, plan.seed, stop, cut.n_rows, cut.n_rows)
                 phase = Phase(n_seen, stop, n_seen, plan.seed if plan.random else None, replays)
                 n_updates += train(learner, state, phase)
@@ -83,7 +83,7 @@ class ChainPlan(WalkedPlan):
 
 
 def plan_standard(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators, or the reason why there is none."""
+    """Return the plan for an incremental estimator, or the reason for declining the request."""
     if is_grown(request.estimator):
         return declined(request, why_not_incremental(request))
     check_incremental_estimator(request)
@@ -96,15 +96,15 @@ class StandardPlan(WalkedPlan):
     name = "standard"
 
     def __init__(self, request: Request) -> None:
-        super().__init__(request, needs_memory="each training reads all of its rows again")
+        super().__init__(request, needs_memory="each training reads all its rows again")
 
     def cost(self) -> str:
-        """Return a sentence with the number of trainings and of their rows."""
+        """Return a sentence with the number of trainings and the number of row updates."""
         passes = "one pass" if self.n_epochs == 1 else f"{self.n_epochs} passes"
         return describe_trainings(self.request, f"trainings of {passes}")
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
-        """Train a model for each fold on its training rows, and test it."""
+        """Train a new model for each fold on its training rows, and test it."""
         repeat, learner = training.repeat, training.learner
 
         def run(block: Node) -> TestedBlock:
@@ -126,10 +126,10 @@ class StandardPlan(WalkedPlan):
 
 
 def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
-    """Return the prepared training rows of a chunk, in the order of training.
+    """Return the indices of the prepared training rows of a chunk, in the order of training.
 
-    The rows of splits are in prepared order, or in a random order drawn for the split and epoch.
-    Epochs after the first one are always in random order.
+    The first epoch is in prepared order or in random order, as the plan requires. Further epochs
+    are always in random order. A random order depends on the chunk and on the epoch.
     """
     cut, plan = repeat.cut, repeat.plan
     if isinstance(cut, Folds):
@@ -143,29 +143,29 @@ def _training_rows(repeat: Repeat, chunk: int, epoch: int) -> np.ndarray:
 
 
 def plan_pass(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators; raise for others."""
+    """Return the plan "progressive" for an incremental estimator; raise for other estimators."""
     check_incremental_estimator(request)
     return ProgressivePlan(request)
 
 
 class ProgressivePlan(WalkedPlan):
-    """The plan "progressive": one pass, whose scores are computed from outputs."""
+    """The plan "progressive": one pass that tests each row just before training on it."""
 
     name = "progressive"
 
     def cost(self) -> str:
         """Return a sentence with the number of rows."""
         return (
-            f"One model is trained on the {self.request.data.n_rows:,} rows. From the second "
-            "eighth on, it is tested on each row before it is trained on it."
+            f"One model is trained on the {self.request.data.n_rows:,} rows. After the first "
+            "eighth of the rows, it is tested on each row before it is trained on it."
         )
 
     def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
-        """Return [], because all scores are computed from outputs."""
+        """Return an empty list, because all scores are computed from outputs."""
         return []
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
-        """Test each row of the only chunk before it is trained on."""
+        """Train on the first rows, then test each row of the only chunk before training on it."""
         plan, learner, leaves = training.repeat.plan, training.learner, training.leaves
         assert leaves.outputs is not None and isinstance(learner, ModelTrainer)
         state = learner.start()

@@ -1,10 +1,11 @@
-"""The walk over the tree for rows on disk: each block that is read serves all models.
+"""The walk over the tree for rows on disk: all models that need a block use the same reading.
 
-If the rows consist of B blocks, each of which fits into memory, a depth-first walk reads them
-1 + log2(B) times. A sweep reads the blocks in cycles, and trains each model on the next block that
-it waits for. While a left child is trained on the right half of its parent's rows, the right child
-is ready, so the same reading trains its descendants. This takes 1 + log2(B) / 2 readings, and each
-model sees the same rows in the same order.
+If the rows consist of B blocks, each of which fits into memory, a depth-first walk reads the rows
+1 + log2(B) times. A sweep instead reads the blocks in a cycle, and trains every model that needs
+the current block next. When a left child is to be trained on the right half of its parent's rows,
+the model of the right child has already been trained, so the same reading also trains the
+descendants of the right child. This reduces the readings to 1 + log2(B) / 2. Each model still sees
+the same rows in the same order.
 """
 
 from bisect import bisect_left
@@ -32,17 +33,17 @@ from optuna_treecv.rows.row_file import RowFile
 
 @dataclass
 class Waiting:
-    """A model that waits for rows of a phase, to be trained on, or for rows to be tested on.
+    """A model that waits for the next rows on which it will be trained or tested.
 
     Attributes
     ----------
     node : Node
-        The node that the model holds out after the phase.
+        The node whose model it is, or will be after training on ``phase``.
     state : state
     phase : Phase or None
-        None if the model is trained and waits for its test rows.
+        The phase on which the model is being trained. None if it waits for its test rows.
     start, stop : int
-        The remaining rows.
+        The rows start to stop - 1 remain.
     """
 
     node: Node
@@ -53,10 +54,11 @@ class Waiting:
 
 
 def piece_bounds(plan: Partition, n_block: int) -> list[int]:
-    """Return the bounds of pieces of the rows, each of about one block.
+    """Divide the rows into pieces of about ``n_block`` rows; return the bounds of the pieces.
 
-    A node that holds out at most one and a half blocks is one piece, because each divided level
-    costs half a reading. Larger nodes consist of whole pieces.
+    The rows of a node are not divided if they are at most one and a half blocks, because each
+    level of the tree below which rows are divided costs half a reading. The rows of larger nodes
+    consist of whole pieces.
     """
     bounds = [*range(0, plan.begin(0), n_block)]
     nodes = [plan.root]
@@ -73,18 +75,18 @@ def piece_bounds(plan: Partition, n_block: int) -> list[int]:
 
 
 class Descent:
-    """The state of a walk over a tree: which models wait for which piece of the rows.
+    """The progress of a walk over a tree: which models wait for which piece of the rows.
 
     Parameters
     ----------
     plan : Partition
-        In prepared order, for one epoch.
+        A partition with prepared order and one epoch.
     bounds : list of int
         The bounds of the pieces.
     copy : callable
-        (state) -> a copy of it.
+        Returns a copy of a state.
     ends : collection of Node
-        The nodes at which the walk stops.
+        The nodes at which the walk stops, whose models are tested on all rows that they hold out.
     """
 
     def __init__(
@@ -101,12 +103,12 @@ class Descent:
         self._ends = frozenset(ends)
 
     def begin(self, state: Any) -> None:
-        """Add the model before the first row, from which that of the root is trained."""
+        """Add an untrained model, which the first phase trains to the model of the root."""
         phase = self.plan.first_phase
         self._wait(Waiting(self.plan.root, state, phase, phase.start, phase.stop))
 
     def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
-        """Add the model of a node, or that of its parent, to be trained for the node."""
+        """Add the model of a node; or the parent's model, which must still be trained."""
         if parent is not None:
             phase = self.plan.phase(parent, node)
             self._wait(Waiting(node, state, phase, phase.start, phase.stop))
@@ -121,9 +123,9 @@ class Descent:
         self.add(right, state, node)
 
     def advance(self, model: Waiting, stop: int) -> bool:
-        """Record that a model was trained or tested on the rows up to ``stop``.
+        """Record that a model has been trained or tested on the rows up to ``stop``.
 
-        Return whether all rows that its node holds out are tested.
+        Return whether the model has now been tested on all rows that its node holds out.
         """
         model.start = stop
         if model.start < model.stop:
@@ -134,9 +136,9 @@ class Descent:
         return model.phase is None
 
     def pieces(self) -> Iterator[tuple[int, int]]:
-        """Yield the next piece that models wait for and its successor, while any model waits.
+        """Yield the next piece to read and the piece after it, until no model waits any more.
 
-        The order is that of the rows, in cycles.
+        Pieces that no model waits for are skipped. After the last piece, the first one is next.
         """
         at = 0
         while self.waiting:
@@ -166,28 +168,29 @@ class Descent:
 
 
 class Sweep(Descent):
-    """A walk over a tree for rows on disk, which reads them in cycles.
+    """A walk over a tree for rows on disk, which are read piece by piece in a cycle.
 
     Parameters
     ----------
     plan : Partition
-        In prepared order, for one epoch.
+        A partition with prepared order and one epoch.
     learner : PartTrainer
     test : callable
-        (node, state, start, stop) -> row updates. It tests all folds of a node, or the rows start
-        to stop - 1 of a single fold or of a node in ``ends``. With the last rows it may modify the
-        state.
+        A function (node, state, start, stop) -> number of row updates. It tests all folds of a
+        node. For a single fold or a node in ``ends``, it may be called several times, each time
+        with further rows start to stop - 1. The call with the last rows may modify the state.
     ends : collection of Node
         The nodes at which the walk stops.
     file : RowFile
-        The rows.
+        The file that contains the rows.
     pool : Executor or None
-        Threads that share the models of a piece.
+        Trains and tests the models that need the same piece in several threads. None for one
+        thread.
 
     Attributes
     ----------
     tested : list of Node
-        The nodes tested so far.
+        The nodes whose folds have all been tested.
     """
 
     def __init__(
@@ -207,7 +210,7 @@ class Sweep(Descent):
         self._map = map if pool is None else pool.map
 
     def expect(self) -> None:
-        """Pass the file the number of rows to read, for its progress reports."""
+        """Tell the file how many rows will be read, for its progress reports."""
 
         def n_to_read() -> int:
             other = Descent(self.plan, self.bounds, lambda _: None, self._ends)
@@ -218,20 +221,20 @@ class Sweep(Descent):
         self._file.expect("models are trained", n_to_read)
 
     def rounds(self) -> Generator[int]:
-        """Read pieces until all folds are tested; yield the row updates of each piece."""
+        """Read pieces until all folds have been tested; yield the row updates of each piece."""
         pieces = [*pairwise(self.bounds)]
         try:
             for at, following in self.pieces():
                 self._file.hold(*pieces[at], (0, 0) if following == at else pieces[following])
                 n_updates = 0
-                while models := self.waiting.pop(at, []):  # and those that become ready
+                while models := self.waiting.pop(at, []):  # their children may also need the piece
                     n_updates += self._serve(models, self.bounds[at + 1])
                 yield n_updates
         finally:
             self._file.release()
 
     def _serve(self, models: list[Waiting], stop: int) -> int:
-        """Train and test models on the rows up to ``stop``; return the row updates."""
+        """Train and test models on rows before ``stop``; return the number of row updates."""
         calls: list[Callable[[], int]] = []
         parts: list[Part] = []
         for model in models:
@@ -257,20 +260,20 @@ class Sweep(Descent):
 
 
 def rows_to_read(plan: Partition, n_block: int) -> int:
-    """Return the number of rows that a sweep over a whole tree reads in blocks of ``n_block``."""
+    """Return how many rows a sweep over a whole tree reads, with blocks of ``n_block`` rows."""
     descent = Descent(plan, piece_bounds(plan, n_block), lambda _: None)
     descent.begin(None)
     return descent.n_to_read()
 
 
 def sweep_tree(sweep: Sweep, blocks: Sequence[Node]) -> Generator[tuple[Node, int]]:
-    """Yield the blocks of a sweep from the left, as ``walk_tree`` does."""
+    """Yield each block with its row updates, from the left, as ``walk_tree`` does."""
     sweep.expect()
     firsts, n_left = [block.first for block in blocks], [block.n_folds for block in blocks]
     n_done = n_seen = n_updates = 0
     for n_more in sweep.rounds():
         n_updates += n_more
-        for node in sweep.tested[n_seen:]:  # a node is a part of a block, or several blocks
+        for node in sweep.tested[n_seen:]:  # a node lies inside a block, or consists of blocks
             begin, end = bisect_right(firsts, node.first) - 1, bisect_left(firsts, node.last)
             for number, block in enumerate(blocks[begin:end], begin):
                 n_left[number] -= min(node.last, block.last) - max(node.first, block.first)

@@ -251,8 +251,8 @@ class TrainedPlan(Plan):
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(candidate)} predicts no class, because it may not have been trained "
-                    "on any yet, or it predicts a label that is not a class of y."
+                    f"{name_of(candidate)} predicts no class, perhaps because it has not been "
+                    "trained on any yet, or it predicts a label that is not a class of y."
                 )
         return in_given_order(prepared, rows.order, labels)
 
