@@ -511,7 +511,7 @@ def test_what_is_refused(data, case):
 def test_early_reports(data):
     both = data["float64 two"]
     text = refused(values_of, both, PegasosClassifier(), {"alpha": [1]}, True, report="blocks")
-    assert "report='blocks' tests rows one after another" in text
+    assert "report='blocks' tests each row just before training on it" in text
 
 
 def test_too_many_folds_for_sums():

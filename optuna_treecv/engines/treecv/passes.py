@@ -58,7 +58,7 @@ class ChainPlan(WalkedPlan):
         """Return a sentence with the number of rows and the number of tests."""
         n_rows, n_folds = self.request.data.n_rows, self.request.cross_validation.n_folds
         return (
-            f"One model is trained on the {n_rows:,} rows in order, and tested {n_folds:,} times."
+            f"One model is trained on the {n_rows:,} rows in order and tested {n_folds:,} times."
         )
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:

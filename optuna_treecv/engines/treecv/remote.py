@@ -1,7 +1,9 @@
-"""The engine "treecv" on remote rows: models travel to the rows, which stay where they are.
+"""The engine "treecv" on remote rows: models are sent to the rows, which are not moved.
 
-The model of a node is sent to the rows that it is trained on, block after block. A node whose rows
-are all in one block is walked there in one call, which returns the scores of its folds.
+The rows are distributed over the workers in blocks. To train the model of a node, its state is
+sent from block to block, in the order of the rows. If a node holds out rows of a single block, the
+subtree below it is walked by the worker of that block in one call, which returns the scores of the
+folds.
 """
 
 from collections.abc import Collection
@@ -60,25 +62,32 @@ from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
 
-# Relative times of training on a row: a constant part, and a part per model on lanes. Fewer than 8
-# models do not fill a vector.
-_OF_ROW, _OF_MODEL, _FEWEST_LANES = 16, 9, 8
+# The time of training a batch on one row is proportional to this constant ...
+_TIME_PER_ROW = 16
 
-# The most rows of several folds that are scored at once.
+# ... plus this constant times the number of models in the batch.
+_TIME_PER_MODEL = 9
+
+# The minimal number of models per tree if a batch is divided; fewer models do not fill a vector.
+_MIN_MODELS_PER_TREE = 8
+
+# Folds are scored together up to about this number of rows.
 _ROWS_PER_PIECE = 2**16
 
 
 @dataclass(frozen=True)
 class Models:
-    """A batch of learners without their rows, which travels to the blocks.
+    """A batch of learners without their rows, which is sent to the workers.
 
     Attributes
     ----------
     settings : list of estimator
-        Compiled estimators are settled.
+        One unfitted estimator per learner. The attributes of compiled estimators that depend on
+        all rows or on the seed have been set.
     responses : tuple of str
+        The response methods that are needed.
     seed : int
-        The seed of a single estimator that is not compiled.
+        The seed of an estimator that is not compiled; there is only one such estimator.
     before : FittedSteps or None
         The preprocessing of compiled estimators.
     """
@@ -89,7 +98,7 @@ class Models:
     before: Any = None
 
     def bind(self, rows: PreparedRows) -> Any:
-        """Return a learner bound to the rows of a block."""
+        """Return the learner, or ``Lanes`` of several learners, for the rows of a block."""
         first = self.settings[0]
         if not isinstance(first, CompiledEstimator):
             return make_learner(first, rows, self.responses, self.seed)
@@ -98,15 +107,15 @@ class Models:
 
 
 class Scored(NamedTuple):
-    """The scores and outputs that are requested of tested folds.
+    """What is requested for each tested fold: scores, and possibly outputs.
 
     Attributes
     ----------
     metrics : sequence of Metric
     at_leaf : list of int
-        The numbers of the metrics that need fitted estimators.
+        The indices of the metrics that need the fitted estimator, not only outputs.
     estimator : estimator
-        Any of the tested estimators.
+        One of the estimators of the batch.
     needs_outputs : bool
         Whether the outputs for all rows are needed, not only the scores of folds.
     """
@@ -117,15 +126,17 @@ class Scored(NamedTuple):
     needs_outputs: bool
 
 
-# Functions that run on the machine of a block. They copy states, because a call may be repeated.
+# The functions below run on the worker that holds a block. They copy states before training,
+# because a call may be repeated with the same arguments.
 
 
 def train(
     block: Block, models: Models, state: Any, start: int, stop: int, how: str = "update"
 ) -> Any:
-    """Return a copy of a state, trained on the rows start to stop - 1 of all prepared rows.
+    """Return a copy of a state, trained on the prepared rows start to stop - 1 of the block.
 
-    ``how`` is the name of the learner's method.
+    ``start`` and ``stop`` count the rows of all blocks. ``how`` is the learner's method to call:
+    "update", "survey" or "replay".
     """
     learner = models.bind(block.rows)
     state = _copy_state(learner, state)
@@ -134,12 +145,12 @@ def train(
 
 
 def _copy_state(learner: Any, state: Any) -> Any:
-    """Return a copy of a state; None stands for the state before the first row."""
+    """Return a copy of a state, or a new state if ``state`` is None."""
     return learner.start() if state is None else learner.snapshot(state)
 
 
 def outputs_of(block: Block, models: Models, state: Any, start: int, stop: int) -> np.ndarray:
-    """Return the outputs of models for a range of rows, (n_models, n_rows, n_outputs)."""
+    """Return the outputs for the rows start to stop - 1, (n_models, n_rows, n_outputs)."""
     learner, rows = models.bind(block.rows), block.slice_of(start, stop)
     n = len(block.rows.order)
     out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
@@ -148,21 +159,21 @@ def outputs_of(block: Block, models: Models, state: Any, start: int, stop: int) 
 
 
 def fit(block: Block, models: Models, state: Any) -> Any:
-    """Return the fitted estimator of a state; None if its model is not finite."""
+    """Return a fitted estimator with the model of a state; None if the model is not finite."""
     return models.bind(block.rows).estimator(state)
 
 
 def test(
     block: Block, models: Models, state: Any, begins: np.ndarray, scored: Scored
 ) -> tuple[int, list[FoldScores], np.ndarray | None]:
-    """Walk the tree below a node.
+    """Walk the tree below a node whose rows are all in one block, and test its folds.
 
     Parameters
     ----------
     block : Block
     models : Models
     state : state or None
-        The state of the node; None if no row was seen, because this block has all of them.
+        The state of the node. None for a new state, if the node is the root.
     begins : ndarray of shape (n_folds + 1,)
         The first row of each fold of the node, and the end of the last fold.
     scored : Scored
@@ -170,15 +181,17 @@ def test(
     Returns
     -------
     n_updates : int
+        The number of row updates.
     scores : list of FoldScores
-        The scores of each model.
+        The scores of the folds, for each model.
     outputs : ndarray of shape (n_models, n_rows, n_outputs) or None
+        The outputs, if requested.
     """
     rows, node = block.rows, Node(0, len(begins) - 1)
     learner, n = models.bind(rows), len(block.rows.order)
     state = _copy_state(learner, state)
     bounds = begins - block.start
-    if bounds[-1] < n:  # a plan ends with the last row
+    if bounds[-1] < n:  # the last fold of a partition must end with the last row
         bounds = np.append(bounds, n)
     plan = Partition(n, len(bounds) - 1, bounds)
     start, stop = plan.rows(node)
@@ -209,8 +222,8 @@ def _scores(leaves: Leaves, scored: Scored, folds: Node) -> FoldScores:
     return scores_of_folds(scored.metrics, tested, scored.estimator, classes, called)
 
 
-#: A coroutine of the training: it yields calls, and is resumed with their results. It may also
-#: yield further coroutines, which then run concurrently.
+#: A coroutine that trains models. It yields calls, and is resumed with the result of each call. It
+#: may also yield further coroutines, which then run concurrently with it.
 Steps = Generator[Any, Any, Any]
 
 
@@ -223,17 +236,18 @@ class RemoteTree:
     models : Models
     scored : Scored
     learner : Learner
-        One of the models, bound to remote rows.
+        The learner of one of the models, with the remote rows.
 
     Attributes
     ----------
     n_updates : int
-        The number of rows that each model was trained on.
+        The number of row updates of each model so far.
     tested : dict of int to (Node, list of FoldScores or None, ndarray or None)
-        By first fold: tested folds, the scores of each model, and the outputs, (n_models, n_rows,
-        n_outputs). A fold in several blocks has no scores; they are computed from the outputs.
+        Maps the index of a fold to the tested node that begins with it, the fold scores of each
+        model, and the outputs, (n_models, n_rows, n_outputs). If the rows of a fold are in several
+        blocks, its scores are None, because they must be computed from the outputs.
     fitted : estimator or None
-        The result of ``fit``.
+        The estimator that ``fit`` has trained.
     """
 
     def __init__(self, repeat: Repeat, models: Models, scored: Scored, learner: Any) -> None:
@@ -241,23 +255,23 @@ class RemoteTree:
         name = scored.metrics[scored.at_leaf[0]].name if scored.at_leaf else ""
         if name and models.before is not None:
             raise ValueError(
-                "scoring must be computed from predictions for a Pipeline on remote rows, got "
+                "scoring must only use predictions for a Pipeline on remote rows, got "
                 f"{name!r}, which is called with fitted estimators."
             )
         if name and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             raise ValueError(
-                "scoring must be computed from predictions if a fold has rows in several blocks, "
-                f"got {name!r}, which is called with fitted estimators; use more folds, or fewer "
-                "workers, instead."
+                "scoring must only use predictions if a fold has rows in several blocks, got "
+                f"{name!r}, which is called with fitted estimators; use more folds or fewer "
+                "workers instead."
             )
         self.blocks, self.n_updates, self.fitted = blocks, 0, None
         self.tested: dict[int, tuple[Node, list[FoldScores] | None, np.ndarray | None]] = {}
         self._plan, self._models, self._scored = repeat.plan, models, scored
-        # Transformers are fitted to a whole phase before the model is trained on it.
+        # Whether transformers are fitted to a whole phase before the model is trained on it.
         self._surveys = isinstance(learner, CompiledLearner) and not learner.phases_may_be_cut
 
     def walk(self) -> Steps:
-        """Test all folds."""
+        """Train the models of the tree, and test all folds."""
         plan = self._plan
         state = yield from self._train(None, plan.first_phase, plan.root)
         yield from self._descend(plan.root, state)
@@ -270,13 +284,13 @@ class RemoteTree:
         self.fitted = yield RemoteCall(last, fit, (self._models, state))
 
     def _train(self, state: Any, phase: Phase, node: Node) -> Steps:
-        """Train the state of a node on the phase that leads to the node."""
+        """Train a state on a phase, after which it is the state of ``node``."""
         spans = self.blocks.spans(phase.start, phase.stop)
         start, stop = self._plan.rows(node)
         for how in ("survey", "replay") if self._surveys and len(spans) > 1 else ("update",):
             for block, begin, end in spans:
-                # The rows on the longest path after this call, which sets its priority. Below a
-                # node, this path has about as many rows as the node holds out.
+                # The priority of the call is the number of rows on the longest path of training
+                # after it. Below a node, this path has about as many rows as the node holds out.
                 n_left = phase.stop - end + stop - start
                 state = yield RemoteCall(
                     block, train, (self._models, state, begin, end, how), n_left
@@ -285,7 +299,7 @@ class RemoteTree:
         return state
 
     def _descend(self, node: Node, state: Any) -> Steps:
-        """Test the folds of a node."""
+        """Train the models below a node, and test the folds of the node."""
         plan, (start, stop) = self._plan, self._plan.rows(node)
         spans = self.blocks.spans(start, stop)
         if len(spans) == 1:
@@ -309,7 +323,7 @@ class RemoteTree:
 
 
 def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
-    """Run coroutines of the training concurrently; yield after each result."""
+    """Run coroutines concurrently, and yield each time all of them wait for calls."""
     ready: list[tuple[Steps, Any]] = [(part, None) for part in parts]
     waiting: dict[RemoteCall, Steps] = {}
     with blocks.calls() as calls:
@@ -332,7 +346,7 @@ def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
 
 
 def plan_remote_tree(request: Request) -> Plan | Declined:
-    """Return a plan for incremental estimators on remote rows, or the reason why not."""
+    """Return the plan for an incremental estimator on remote rows, or decline the request."""
     if why_not := _why_not(request) or why_no_tree(request):
         return declined(request, why_not)
     check_incremental_estimator(request)
@@ -340,7 +354,7 @@ def plan_remote_tree(request: Request) -> Plan | Declined:
 
 
 def _why_not(request: Request) -> str:
-    """Return the reason why models cannot be trained on remote rows; "" if they can."""
+    """Return the reason why models cannot be trained on remote rows; "" if they can be."""
     settings, estimator = request.settings, request.estimator
     parts = split(estimator)
     if isinstance(estimator, Pipeline) and (
@@ -350,20 +364,20 @@ def _why_not(request: Request) -> str:
         or sparse.issparse(request.data.X.sample)
     ):
         return (
-            "its steps need all rows in one place; only a StandardScaler of dense rows "
-            "before a learner of this package does not"
+            "its steps need all rows in one place, which only a StandardScaler of dense rows before "
+            "an estimator of this package does not"
         )
     if settings.order == "random":
         return "order='random' reads the rows of each phase in a random order"
     if settings.is_early:
-        return f"report={settings.report!r} tests rows one after another"
+        return f"report={settings.report!r} tests each row just before training on it"
     if getattr(estimator, "settings", None) == "theory":
         return "settings='theory' needs all rows in one place"
     return ""
 
 
 class RemoteTreePlan(TrainedPlan):
-    """The plan "treecv" on remote rows; its scores are not stored."""
+    """The plan "treecv" on remote rows, whose results are not cached."""
 
     name = "treecv"
 
@@ -371,16 +385,16 @@ class RemoteTreePlan(TrainedPlan):
         super().__init__(request, shared_parameters=lane_parameters(request.estimator))
         if self.n_epochs > 1:
             raise ValueError(
-                "n_epochs must be 1 for remote rows, because replays read them in random order, "
-                f"got {self.n_epochs}."
+                "n_epochs must be 1 for remote rows, because further epochs read rows in random "
+                f"order, got {self.n_epochs}."
             )
 
     def cost(self) -> str:
-        """Return a sentence with the most row updates and those of k trainings from scratch."""
+        """Compare the row updates of the tree with those of k trainings, in a sentence."""
         return cost_of_tree(self.request, self.n_epochs)
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return the keys of the results."""
+        """Return the keys of the results, which are not cached."""
         bound = self.bind(candidate, repeat)
         key, group = bound.key.hex(), self.group(candidate, bound)
         fingerprint = bound.rows.hex() if key else ""
@@ -389,7 +403,7 @@ class RemoteTreePlan(TrainedPlan):
         return Results(key, fingerprint, group, n_bytes=n_bytes, bound=bound)
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Walk one or several trees concurrently, each for some of the candidates."""
+        """Divide the candidates among one or several trees, and walk these concurrently."""
         candidates, _, repeat, *_ = work
         learners = [bound.learner for bound in work.bound]
         leaves = self.leaves_for(candidates[0], repeat, learners[0])
@@ -417,17 +431,17 @@ class RemoteTreePlan(TrainedPlan):
         learners: Sequence[Any],
         responses: tuple[str, ...],
     ) -> Models:
-        """Return learners that differ in lane parameters, without their rows."""
+        """Return the settings of a batch of learners, to be sent to the workers."""
         seed = self.request.settings.seed + repeat.number
         if isinstance(learners[0], Adapter):
             return Models([candidate], responses, seed)
         before = copy(learners[0].before)
         if before is not None:
-            before.X = None  # otherwise it would be sent with each model
+            before.X = None  # otherwise X would be sent with each model
         return Models([learner.settings for learner in learners], responses, seed, before)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
-        """Return the predictions for all rows, each by the model that did not see it."""
+        """Return the prediction for each row by a model that was not trained on the row."""
         learner = self.learner(candidate, self.rows(repeat), (method,))
         scored = Scored((), [], candidate, needs_outputs=True)
         models = self._models(candidate, repeat, [learner], (method,))
@@ -441,7 +455,7 @@ class RemoteTreePlan(TrainedPlan):
         return self.in_given_order(candidate, learner, outputs, method)
 
     def fit(self, candidate: Candidate) -> Any:
-        """Train on all rows, from the first block to the last."""
+        """Return an estimator trained on all rows, from the first block to the last."""
         repeat = self.repeats[0]
         learner = self.learner(candidate, self.rows(repeat))
         models = self._models(candidate, repeat, [learner], self.responses)
@@ -458,7 +472,10 @@ def _folds_of(
     work: Work,
     methods: Collection[str],
 ) -> Iterator[TestedFolds]:
-    """Yield the folds of the candidates of one tree, from the left, as soon as they are tested."""
+    """Yield the folds of one tree from the left, for each candidate, as soon as they are tested.
+
+    ``members`` are the indices of the candidates. Each ``next(steps)`` advances the training.
+    """
     plan, first, n_before = work.repeat.plan, 0, 0
     while first < plan.n_folds:
         while first not in tree.tested:
@@ -486,15 +503,18 @@ def _folds_of(
 
 
 def _n_trees(n_models: int, most: int, n_folds: int, learner: Any) -> int:
-    """Return the number of trees for ``n_models``, of at most ``most`` models each.
+    """Return the number of trees into which to divide a batch, with at most ``most`` models each.
 
-    The time of T trees is about that of the longest path, n rows, plus the work per block:
-    n c (1 + T log2(2 k) / W), with c the time per row and W the number of blocks.
+    The time of T trees is about n c (1 + T log2(2 k) / W), with n rows, k folds and W blocks. Here
+    c is the time of training the models of one tree on one row. The first term is the longest path
+    through a tree, the second the work per block.
     """
     fewest, n_blocks = -(-n_models // most), len(learner.rows.X.bounds) - 1
 
     def seconds(n_trees: int) -> float:
-        of_row = _OF_ROW + _OF_MODEL * -(-n_models // n_trees)
+        of_row = _TIME_PER_ROW + _TIME_PER_MODEL * -(-n_models // n_trees)
         return of_row * (1 + n_trees * log2(2 * n_folds) / n_blocks)
 
-    return min({fewest, *range(fewest, n_models // _FEWEST_LANES + 1), n_models}, key=seconds)
+    return min(
+        {fewest, *range(fewest, n_models // _MIN_MODELS_PER_TREE + 1), n_models}, key=seconds
+    )

@@ -1,8 +1,9 @@
-"""A learner that looks models up in a cache before it trains them.
+"""A learner that looks up models in a cache before it trains them.
 
-The walk treats it like any other learner, but training a state only records the rows. A model is
-trained when its outputs are requested: from the cached model of its longest prefix, and every
-model on the way is cached in turn. So trials train their common prefixes once.
+The walk treats it like any other learner, but updating a state only records the rows. A model is
+trained when its outputs are requested. Training then starts from the cached model with the longest
+prefix of these rows, and the intermediate models are cached as well. Several trials therefore
+train the models of their common prefixes only once.
 """
 
 from bisect import bisect_left
@@ -35,24 +36,29 @@ from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 
-# A subtree is walked in one call if its states fill at most this share of the cache, and if it
-# reads at most this many bytes of rows, which takes about a second.
+# A subtree is walked in one call only if its states fill at most this share of the cache.
 _CACHE_PER_CALL = 1 / 16
+
+# A subtree is walked in one call only if it reads at most this many bytes of rows, which takes
+# about a second.
 _BYTES_PER_CALL = 2**33
 
 
 @dataclass(eq=False, slots=True)
 class LazyModel:
-    """The model of a prefix, which is trained when its state is requested.
+    """A model that is trained on a prefix of the rows when its state is requested.
 
     Attributes
     ----------
     prefix : Prefix
+        The rows, in the order of training.
     before : LazyModel or None
-        The model from which it is trained, on the rows of the prefix's phase from ``begin`` on;
-        None before the first row.
+        The model from which training starts; None for an untrained model.
+    begin : int
+        The first row of the prefix's last phase that ``before`` was not trained on.
     state : ndarray or None
-        None until it is trained. The array may be shared, so it must not be changed.
+        The state, or None until it is requested. It may be shared with the cache, so it must not
+        be modified.
     """
 
     prefix: Prefix
@@ -63,7 +69,7 @@ class LazyModel:
 
 @dataclass(eq=False, slots=True)
 class Branch:
-    """A state of the walk: a reference to the model that the branch has reached."""
+    """The state of a walk: a reference to the model of the current node."""
 
     model: LazyModel
 
@@ -76,12 +82,13 @@ class SharedLearner:
     learner : CompiledLearner
     cache : ModelCache or StoredModelCache
     root : Prefix
-        The prefix before the first prepared row.
+        The empty prefix of the prepared rows.
 
     Attributes
     ----------
     n_updates : int
-        The number of rows trained on so far. The walk also counts phases whose models were cached.
+        The number of row updates so far. Unlike the count of the walk, it excludes updates that
+        were saved by cached models.
     """
 
     phases_may_be_cut = True
@@ -100,14 +107,14 @@ class SharedLearner:
 
     @cached_property
     def _settings(self) -> list[bytes]:
-        """The keys of the settings with an influence before each breakpoint, and at the end.
+        """For each breakpoint, and for any later row, the key of the influential parameters.
 
-        They are computed lazily, because trials whose results are stored need none.
+        They are computed lazily, because trials with stored results do not need them.
         """
         ends = *self._breakpoints, MOST_ROWS
         return [settings_key(self._learner, n_seen) for n_seen in ends]
 
-    # The learner protocol of the walk.
+    # --- The learner protocol of the walk ---
 
     def start(self) -> Branch:
         return Branch(LazyModel(self._root))
@@ -116,8 +123,8 @@ class SharedLearner:
         return Branch(state.model)
 
     def update(self, state: Branch, phase: Phase | Rows) -> None:
-        """Record a phase, split where a hyper-parameter begins to have an influence."""
-        assert isinstance(phase, Phase)  # rows without a phase have no key
+        """Record a phase; divide it at each breakpoint, where a parameter begins to matter."""
+        assert isinstance(phase, Phase)  # there are no keys for rows outside a phase
         model = state.model
         prefix, begin = model.prefix, 0
         for n_seen in self._breakpoints:
@@ -136,19 +143,21 @@ class SharedLearner:
     def test_phase(
         self, state: Branch, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
     ) -> Generator[int]:
-        """Do as ``test_then_train`` of walks, but resume from the longest cached part.
+        """Test a model on each row of a phase just before training on it, as far as not cached.
 
-        ``rows`` are the rows of the phase in their order.
+        Like ``walk.test_then_train``, it yields after each row count in ``ends``, when ``out`` has
+        the outputs for the rows so far. ``rows`` are the rows of the phase in training order.
 
-        A model's outputs depend on all parameters, even if its state does not. So their key has
-        all of them, and they are cached together with the state after them.
+        The outputs of the longest cached beginning of the phase are reused. Outputs may depend on
+        all parameters even if the state does not, so their key contains all parameters. They are
+        cached together with the state after these rows.
         """
         before, size = state.model, self._learner.state_bytes
         self.update(state, phase)
         keys = {end: self._outputs_key(before.prefix.feed(phase, end), out[:end]) for end in ends}
         if phase.n_updates * self._learner.row_bytes < _LEAST_BYTES:
             keys.clear()
-        finds = map(self._cache.find, reversed(keys.values()))  # the longest part first
+        finds = map(self._cache.find, reversed(keys.values()))  # the longest beginning first
         cached = next((array for array in finds if array is not None), None)
         done = 0 if cached is None else (len(cached) - size) // out[:1].nbytes
         if cached is not None:
@@ -166,8 +175,8 @@ class SharedLearner:
                 if end == phase.n_updates:
                     state.model.state = model
                 yield end
-        finally:  # a walk that is stopped early may be resumed
-            if keys and begin > done and is_whole:  # no signal interrupted the training
+        finally:  # if the walk is stopped early, a later one can resume from here
+            if keys and begin > done and is_whole:  # unless a signal interrupted the training
                 outputs = out[:begin].reshape(-1).view(np.uint8)
                 array = _frozen(np.concatenate((outputs, model)))
                 self._cache.keep(keys[begin], array, seconds)
@@ -177,10 +186,10 @@ class SharedLearner:
         return Key(prefix.name, b"", self._settings[-1], b"outputs before they act", n_bytes)
 
     def walk_subtree(self, plan: Partition, node: Node, state: Branch, out: np.ndarray) -> int:
-        """Test the folds of a node; return the row updates that the tree below it needs.
+        """Test the folds of a node; return the number of row updates that the tree below it needs.
 
-        Models of large nodes are cached. If none below this node is cached yet, one compiled call
-        trains them all. Of smaller nodes, only the outputs of the models are cached.
+        The models of large nodes are cached. If no model below this node is cached yet, one call
+        of the kernel trains all of them. For smaller nodes, only the outputs are cached.
         """
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)
@@ -198,10 +207,10 @@ class SharedLearner:
         return n_updates
 
     def _fits_a_call(self, plan: Partition, node: Node, prefix: Prefix) -> bool:
-        """Return whether a subtree may be walked in one call.
+        """Return whether a subtree may be walked in one call of the kernel.
 
-        It may if none of its models will be cached. Otherwise its models must fit in the cache, it
-        must not take long, and no hyper-parameter may begin to have an influence in it.
+        It may be if none of its models will be cached. Otherwise its models must fit into the
+        cache, the walk must be short, and no breakpoint may lie within the training of its models.
         """
         start, stop = plan.rows(node)
         n_kept = count_nodes(node.n_folds, least_cached_folds(plan, self._learner.row_bytes))
@@ -216,10 +225,12 @@ class SharedLearner:
     def _walk_at_once(
         self, plan: Partition, node: Node, state: Branch, out: np.ndarray
     ) -> int | None:
-        """Walk a subtree in one call; return None if some of its models are cached already.
+        """Walk a subtree in one call of the kernel, unless some of its models are already cached.
 
-        Lock order: the owner of a subtree's claim may wait for the claim of a model, never the
-        reverse. This prevents deadlock.
+        Return the number of row updates that the subtree needs, or None if it was not walked.
+
+        To prevent deadlocks, a thread that has claimed a subtree may wait for the claim of a
+        model, but a thread that has claimed a model never waits for a subtree.
         """
         start, stop = plan.rows(node)
         outputs = ArrayThenCount(out[start:stop].shape, out.dtype)
@@ -262,10 +273,10 @@ class SharedLearner:
             planned = self._planned = plan, plan_key(plan)
         return planned[1]
 
-    # Models.
+    # --- Models ---
 
     def _state(self, model: LazyModel) -> np.ndarray:
-        """Return a state, cached or trained from the cached state of the longest prefix."""
+        """Return the state of a model: from the cache, or trained from its predecessor's state."""
         state = model.state
         if state is None:
             if model.before is None:
@@ -275,19 +286,20 @@ class SharedLearner:
                 state = self._cache.find(key)
                 if state is None:
                     return self._make(model, model.before, key)
-            model.state = state  # set for good: branches in other threads share this model
+            model.state = state  # never changed again: branches in other threads share this model
         return state
 
     def _make(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
-        """Train a model on its phase and cache it, or wait for the thread that does so."""
+        """Train a model on its last phase and cache it, or wait for the thread that does so."""
         base = self._state(before)
-        state = self._cache.claim(key)  # only now, because the owner of a claim must not wait
+        # Claimed only after ``base`` is available, because the owner of a claim must not wait.
+        state = self._cache.claim(key)
         if state is not None:
             model.state = state
             return state
         try:
             state = model.state
-            if state is None:  # it may be trained but not cached, for lack of room
+            if state is None:  # another thread may have trained it, and the cache may be full
                 state = self._learner.snapshot(base)
                 prefix, began = model.prefix, perf_counter()
                 self._learner.update_part(Part(state, prefix.phase, model.begin, prefix.end))
@@ -309,19 +321,19 @@ class SharedLearner:
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
-    """Return an array that will be shared, made read-only."""
+    """Make an array read-only, because it will be shared, and return it."""
     array.flags.writeable = False
     return array
 
 
-# A model is cached if its training phase reads at least this many bytes of rows. Looking models up
-# and caching them then takes at most a fifth of the time of training them.
+# A model is cached only if its training phase reads at least this many bytes of rows. Looking up
+# and caching models then takes at most a fifth of their training time.
 _LEAST_BYTES = 2**18
 
 
 def least_cached_folds(plan: Partition, row_bytes: float) -> int:
-    """Return the least number of held-out folds of nodes whose models are cached.
+    """Return the minimal number of folds for which the model of a node is cached.
 
-    The training phase before a node has about as many rows as the node holds out.
+    The phase that leads to a node has about as many rows as the node holds out.
     """
     return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows)))
