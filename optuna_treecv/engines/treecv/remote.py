@@ -364,8 +364,8 @@ def _why_not(request: Request) -> str:
         or sparse.issparse(request.data.X.sample)
     ):
         return (
-            "its steps need all rows in one place, which only a StandardScaler of dense rows before "
-            "an estimator of this package does not"
+            "its steps need all rows in one place (only a StandardScaler of dense rows before an "
+            "estimator of this package does not)"
         )
     if settings.order == "random":
         return "order='random' reads the rows of each phase in a random order"

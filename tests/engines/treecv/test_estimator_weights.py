@@ -334,9 +334,13 @@ def test_bad_weights(estimator, weights, match):
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 def test_weights_that_are_all_zero(estimator):
     X, y, weights = data_for(estimator)
-    with pytest.raises(ValueError, match="^sample_weight must not be zero for all rows of fit"):
+    with pytest.raises(
+        ValueError, match="^sample_weight must not be zero for all rows passed to fit"
+    ):
         clone(estimator).fit(X, y, sample_weight=np.zeros(90))
-    with pytest.raises(ValueError, match="^sample_weight must not be zero for all rows of fit"):
+    with pytest.raises(
+        ValueError, match="^sample_weight must not be zero for all rows passed to fit"
+    ):
         clone(estimator).fit(X.astype(np.float32), y, sample_weight=1e-60)
     model = in_order(estimator).fit(X, y)
     with pytest.raises(ValueError, match="^sample_weight must hold a weight above 0"):

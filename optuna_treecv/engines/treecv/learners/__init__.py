@@ -1,1 +1,1 @@
-"""Learners: the estimators of this package, and adapters for scikit-learn's and River's."""
+"""Learners: this package's incremental estimators, and adapters for scikit-learn and River."""

@@ -34,37 +34,39 @@ from optuna_treecv.rows.partition import rows_of
 
 @dataclass
 class State:
-    """A partly trained estimator."""
+    """The state of an ``Adapter``: an estimator on which ``partial_fit`` is called."""
 
-    estimator: Any  # None once it has diverged
-    is_fresh: bool = True
+    estimator: Any  # None after it has diverged
+    is_fresh: bool = True  # whether it has not been trained on a row of positive weight yet
 
 
 class Adapter:
-    """A scikit-learn estimator bound to prepared rows, which keep their original form.
+    """The learner of a scikit-learn estimator, for prepared rows in their original form.
 
-    A training phase is one call of ``partial_fit`` per epoch, for each step of a Pipeline: the
-    first on the new rows, the others on as many replays, for the last step only. A phase is never
-    cut, because scikit-learn's SGD would then give other numbers; only for rows on disk, a call
-    gets the rows of one piece. The first call passes all classes. A snapshot is a deep copy.
+    For each training phase, ``partial_fit`` is called once with the new rows. In a Pipeline, it is
+    called on each step. In each further epoch, the last step is called with as many replayed rows.
+    A phase is never divided, because scikit-learn's SGD would then give different models. The only
+    exception is rows on disk, for which ``partial_fit`` is called once per piece that is read. The
+    first call passes all classes. A snapshot is a deep copy.
 
     Parameters
     ----------
     estimator : estimator that passes ``check_incremental``
-        It is cloned; ``seed`` replaces each ``random_state=None`` (River: ``seed=None``) in it.
+        It is cloned, and ``seed`` replaces each ``random_state=None`` (River: ``seed=None``) in
+        it.
     rows : PreparedRows
     response_methods : tuple of str
         The response methods whose columns ``outputs`` writes, as in ``make_learner``.
     seed : int
-        32 bits.
+        An unsigned 32-bit integer.
     before : FittedSteps or None
-        The preprocessing that was applied to the rows before.
+        The preprocessing that has been applied to ``rows``.
     """
 
     dtype = np.dtype(np.float64)
     phases_may_be_cut = False
     trains_pairs = False
-    _overflow: tuple[type[Exception], ...] = ()  # raised by a model that is no longer finite
+    _overflow: tuple[type[Exception], ...] = ()  # exceptions that mean that a model has diverged
 
     def __init__(
         self,
@@ -76,10 +78,11 @@ class Adapter:
     ) -> None:
         self.rows = rows
         self.before = before
-        self._takes_raw_rows = before is not None  # as fitted estimators do
+        # Whether ``estimator`` returns a whole Pipeline, which predicts on raw rows.
+        self._takes_raw_rows = before is not None
         self.response_methods = response_methods
         self.fresh = seeded(clone(estimator), seed)
-        self._like: Any = None  # a model to copy in ``with_numbers``
+        self._like: Any = None  # a fitted estimator, which ``with_numbers`` copies
         n_targets = count_targets(rows.targets)
         self._columns, self.n_outputs = lay_out(response_methods, rows.classes, n_targets)
 
@@ -103,11 +106,11 @@ class Adapter:
         self._train(state, rows, are_new=False)
 
     def update_part(self, part: Part) -> None:
-        """Call ``partial_fit`` on a part of a phase."""
+        """Call ``partial_fit`` with one piece of a phase."""
         self._train(part.state, cut(part.phase.rows, part.begin, part.end))
 
     def _train(self, state: State, rows: Rows, are_new: bool = True) -> None:
-        """Call ``partial_fit`` once; transformers are trained on new rows only."""
+        """Call ``partial_fit`` once; transformers of a Pipeline are only trained on new rows."""
         if state.estimator is None:
             return
         X = self._take(rows)
@@ -130,7 +133,7 @@ class Adapter:
         trained = last_step(state.estimator)
         variances = getattr(trained, "var_", 0.0) if isinstance(trained, GaussianNB) else 0.0
         if not np.all(np.isfinite(variances)):
-            state.estimator = None  # otherwise it predicts the first class without an error
+            state.estimator = None  # otherwise it would silently predict the first class
 
     def snapshot(self, state: State) -> State:
         return State(copy.deepcopy(state.estimator), state.is_fresh)
@@ -145,14 +148,14 @@ class Adapter:
             n_rows = len(self.rows.order[part])
             of_part = out[done : done + n_rows]
             if state.is_fresh:
-                of_part[:] = np.nan  # an estimator that has seen no rows cannot predict
+                of_part[:] = np.nan  # an untrained estimator cannot predict
             else:
                 self._write_outputs(state, part, of_part)
             self._train(state, part)
             done += n_rows
 
     def _write_outputs(self, state: State, rows: Rows, out: np.ndarray) -> None:
-        """Write a model's outputs for rows, (len(rows), n_outputs)."""
+        """Write a model's outputs for rows to ``out``, of shape (len(rows), n_outputs)."""
         if state.estimator is None:
             out[:] = np.nan
             return
@@ -170,19 +173,19 @@ class Adapter:
             )
 
     def _take(self, rows: Rows) -> Any:
-        """Return rows; a copy of data frames, because ``copy=False`` may overwrite these."""
+        """Return rows of X; a data frame is copied, because steps with copy=False overwrite it."""
         X = take_rows(self.rows.X, rows)
         return X.copy() if hasattr(X, "iloc") else X
 
     @contextmanager
     def _naming(self) -> Generator[None]:
-        """Add the position of the offending row to errors."""
+        """Add to errors where in X the offending entry is."""
         of_steps = nullcontext() if self.before is None else self.before.naming()
         with of_steps, naming_entries(self.rows.X, self.rows.order):
             yield
 
     def _response(self, estimator: Any, X: Any, method: str) -> np.ndarray:
-        """Return an estimator's predictions for rows, with class codes in place of labels."""
+        """Return an estimator's predictions for rows, with class codes instead of labels."""
         response = getattr(estimator, METHOD_NAMES.get(method, method))(X)
         if method == "distance":
             return response.min(axis=1)
@@ -195,7 +198,7 @@ class Adapter:
         return response[:, 0] if response.shape[1] == 1 else response
 
     def without_steps(self) -> "Adapter":
-        """Return a copy whose fitted estimators take preprocessed rows."""
+        """Return a copy of the learner whose fitted estimators take preprocessed rows."""
         other = copy.copy(self)
         other._takes_raw_rows = False
         return other
@@ -206,7 +209,7 @@ class Adapter:
         return self.before.fitted(state.estimator)
 
     def numbers(self, state: State) -> np.ndarray:
-        """Return the coefficients and intercepts of a linear model."""
+        """Return the coefficients of a linear model, flattened, followed by its intercepts."""
         self._like = state.estimator or self._like
         if state.estimator is None:
             return np.full(1, np.nan)
@@ -214,7 +217,7 @@ class Adapter:
         return np.concatenate([np.ravel(part).astype(np.float64) for part in parts])
 
     def with_numbers(self, numbers: np.ndarray) -> Any:
-        """Return a linear model with these coefficients and intercepts."""
+        """Return a fitted linear model with the given coefficients and intercepts."""
         fitted = copy.deepcopy(self._like)
         coef, intercept = fitted.coef_, fitted.intercept_
         fitted.coef_ = numbers[: np.size(coef)].reshape(np.shape(coef)).astype(coef.dtype)

@@ -1,4 +1,4 @@
-"""Estimators trained by a compiled kernel, and their learners for the tree."""
+"""The base classes of compiled estimators, and the learners that train them along the tree."""
 
 from abc import ABCMeta
 from abc import abstractmethod
@@ -46,43 +46,43 @@ from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
 
-# fit and partial_fit pad this many rows at a time, to avoid a second copy of X.
+# fit and partial_fit copy and pad this many rows at a time, which avoids a second copy of X.
 _ROWS_AT_A_TIME = 4096
 
-#: The types of rows that are trained without conversion; all others are converted to the first.
+#: The types of X that are used without conversion. Any other type is converted to the first one.
 FLOATS = [np.float64, np.float32]
 
-#: More rows than any data can have; larger numbers are replaced by it for kernels.
+#: More rows than any data can have. Parameters that count rows are limited to it for the kernels.
 MOST_ROWS = 2**62
 
-#: The data of a kernel: rows; class codes, numeric targets or, without targets, None; and the
-#: number of classes, if there are class codes.
+#: The data of a kernel: (X, y, n_classes). y contains class codes or numeric targets, or is None
+#: for unsupervised learners. n_classes is None unless y contains class codes.
 KernelRows = tuple[np.ndarray | SparseRows, np.ndarray | None, int | None]
 
 
 class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
-    """A compiled estimator: its kernel, and its training outside of a tree."""
+    """A compiled estimator, which makes its kernel and implements ``fit`` and ``partial_fit``."""
 
     _state: Any  # the kernel's state, ndarray of bytes; None for an average of models
-    _seed: int  # of the kernel's random numbers
-    _outputs: Any  # method (X) -> outputs from which all predictions follow; not in every family
+    _seed: int  # the seed of the kernel's random numbers
+    _outputs: Any  # a method (X) -> outputs that determine all predictions; not in all subclasses
 
     @abstractmethod
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Kernel:
-        """Return the kernel with this estimator's settings over padded rows.
+        """Return a kernel with this estimator's parameters for padded rows.
 
-        With ``lanes``, it has one model for each of these estimators, which differ only in the
-        values of ``lane_parameters``.
+        If ``lanes`` is given, the kernel trains one model for each of these estimators, which may
+        only differ in their ``lane_parameters``.
         """
 
     @abstractmethod
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        """Set the fitted attributes from a kernel's model (bytes), for rows of ``dtype``."""
+        """Set the fitted attributes from a kernel's model (bytes), trained on X of ``dtype``."""
 
     def _settle(self, X: Any, seed: int | None) -> None:
-        """Set, before training, the attributes that depend on all rows or on random numbers.
+        """Set the attributes that depend on all rows or on ``random_state``, before training.
 
-        ``seed`` is TreeCV's seed, used if ``random_state`` is None.
+        ``seed`` is the seed of the cross-validation, which replaces ``random_state=None``.
         """
         if self.random_state is None and seed is not None:
             self._seed = seed
@@ -95,7 +95,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         return CompiledLearner(self.settled(rows.X, rows.n_features, seed), rows, before)
 
     def settled(self, X: Any, n_features: int, seed: int) -> Self:
-        """Return a copy with the attributes that depend on all rows and the seed."""
+        """Return an unfitted copy with the attributes that depend on all rows or on the seed."""
         settings = clone(self)
         settings.n_features_in_ = n_features
         settings._settle(X, seed)
@@ -104,7 +104,10 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
     # --- scikit-learn's interface ---
 
     def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
-        """Train on unvalidated rows; ``classes`` is that of a classifier's ``partial_fit``."""
+        """Train on rows that are not validated yet; the body of ``fit`` and ``partial_fit``.
+
+        ``classes`` is the argument of a classifier's ``partial_fit``.
+        """
         self.check_parameters()
         first = is_fit or not hasattr(self, "_state")
         if not first:
@@ -117,17 +120,20 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
                 self._settle(X, None)
                 self._trained_as = self._fixed()
             return self._train(X, y, sample_weight, is_fit)
-        except BaseException:  # restores the estimator as it was before the call
+        except BaseException:  # a failed call must leave the estimator unchanged
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
 
     @abstractmethod
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
-        """Return validated X and the targets for the kernel, in the type of the first rows."""
+        """Return validated X and the targets for the kernel.
+
+        X has the type of X in the first call of ``partial_fit``.
+        """
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
-        """Return X, or X and y, checked and passed through scikit-learn's ``validate_data``."""
+        """Return X, or X and y, validated by this package and scikit-learn's ``validate_data``."""
         check_rows(X)
         check_columns(X)
         check_array_kind("y", y)
@@ -135,12 +141,12 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
             return validate_data(self, X, y, **options)
 
     def _fitted_rows(self, X: Any, **options: Any) -> Any:
-        """Return validated rows for prediction, without conversion of float32."""
+        """Return validated rows for a prediction; float32 is not converted."""
         check_is_fitted(self)
         return self._validated(X, dtype=FLOATS, reset=False, **options)
 
     def _check_unchanged(self) -> None:
-        """Raise if a fixed parameter has changed since training began."""
+        """Raise if training cannot continue, because a fixed parameter has changed."""
         if self._state is None:
             raise ValueError(
                 "partial_fit cannot continue the training of an average of models; call fit to "
@@ -153,7 +159,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
                 )
 
     def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
-        """Train on validated X and prepared y, and set the fitted attributes."""
+        """Train on validated X and encoded y, and set the fitted attributes."""
         weights = weights_of_rows(X, sample_weight, may_be_zero=True)
         if weights is not None:
             weights = in_type(weights, X.dtype, "sample_weight")
@@ -163,7 +169,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
             weights = times_classes(weights, of_classes, y, X.dtype)
         if is_fit and weights is not None and not np.any(weights):
             product = "sample_weight" if of_classes is None else "class_weight times sample_weight"
-            raise ValueError(f"{product} must not be zero for all rows of fit.")
+            raise ValueError(f"{product} must not be zero for all rows passed to fit.")
         n_rows = X.shape[0]
         seed = 0
         if self.shuffle:
@@ -171,8 +177,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         n_epochs = int(self.n_epochs) if is_fit and self.has_epochs else 1
         order = np.arange(n_rows, dtype=np.uint32)
         n_classes = len(self.classes_) if hasattr(self, "classes_") else None
-        # A copy, because training may fail on the way, and the state may be a read-only memory
-        # map.
+        # A copy, because training may fail, and because the state may be a read-only memory map.
         state = None if self._state is None else copy_of(self._state)
         for n_before in range(0, n_epochs * n_rows, n_rows):
             if self.shuffle:
@@ -187,7 +192,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
                 kernel.update(state, 0, len(part))
         assert state is not None  # there is at least one row
         self._state = state
-        # Any kernel can read the model, because a state does not refer to rows.
+        # The last kernel can read the model, because a state does not depend on the kernel's rows.
         model = read_model(kernel, state)
         self._take_model(kernel, model, X.dtype, X.shape[1])
         self.t_ += n_epochs * n_rows
@@ -202,10 +207,10 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
 
 
 class UnsupervisedEstimator(KernelEstimator):
-    """A compiled estimator that is trained without targets."""
+    """A compiled estimator that is trained on X without targets."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train from scratch, in one pass, or in ``n_epochs`` if there is this parameter.
+        """Train from scratch, in one pass or, if it is a parameter, in ``n_epochs`` passes.
 
         Parameters
         ----------
@@ -250,42 +255,42 @@ class UnsupervisedEstimator(KernelEstimator):
 
 
 def new_state(kernel: Kernel) -> np.ndarray:
-    """Return the state before the first row."""
+    """Return an untrained state."""
     state = aligned_bytes(kernel.state_bytes)
     kernel.start(state)
     return state
 
 
 def copy_of(state: np.ndarray) -> np.ndarray:
-    """Return a copy of a state."""
+    """Return a copy of a state in aligned memory."""
     other = aligned_bytes(len(state))
     other[:] = state
     return other
 
 
 def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
-    """Return the model of a state, in bytes."""
+    """Return the model of a state, as bytes."""
     model = aligned_bytes(kernel.model_bytes)
     kernel.read_out(state, model)
     return model
 
 
 def _span(rows: Rows) -> tuple[int, int, np.ndarray | None]:
-    """Return rows as kernels take them: start, stop, and the order or None."""
+    """Return rows in the form that kernels take: (start, stop, row indices or None)."""
     return (rows.start, rows.stop, None) if isinstance(rows, slice) else (0, len(rows), rows)
 
 
 class KernelTrainer:
-    """Trains states by a kernel, for one model or a batch in lanes.
+    """Trains states by a kernel, for one model or for a batch of models.
 
-    A state is one flat block of memory.
+    A state is a flat array of bytes.
 
     Parameters
     ----------
     kernel : Kernel
-        Bound to the rows.
+        A kernel for these rows.
     rows : PreparedRows
-        The rows; outputs have their type.
+        The rows. The outputs have the type of their X.
     """
 
     def __init__(self, kernel: Kernel, rows: PreparedRows) -> None:
@@ -308,17 +313,21 @@ class KernelTrainer:
             self._kernel.update(state, *_span(part))
 
     def survey(self, state: np.ndarray, phase: Phase | Rows) -> None:
-        """Update the statistics of a whole phase in a state, before it is trained on its rows.
+        """Add a whole phase to the statistics in a state, before the model is trained on it.
 
-        Rows without a phase count as one phase. The new rows of a phase are surveyed in stored
-        order, so that the sums do not depend on the order of training.
+        ``phase`` may also be rows, which count as one phase. The new rows of a phase are read in
+        prepared order. Their sums therefore do not depend on the order of training.
         """
         if self._kernel.surveys:
             rows = slice(phase.start, phase.stop) if isinstance(phase, Phase) else phase
             self._kernel.survey(state, *_span(rows))
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
-        """Write the outputs of a state's models for the rows start to stop - 1 to those rows."""
+        """Write the outputs of a state's models for the rows start to stop - 1 to ``out``.
+
+        ``out`` has the shape (n_models * out_rows, n_outputs): all rows of the first model, then
+        all rows of the second model, and so on.
+        """
         model = aligned_bytes(self._kernel.model_bytes)
         for part in self.rows.in_blocks(slice(start, stop)):
             self._kernel.test(state, model, *_span(part)[:2], out.view(np.uint8))
@@ -338,14 +347,14 @@ class KernelTrainer:
             done += n
 
     def update_part(self, part: Part) -> None:
-        """Train a state in place on a part of a phase."""
+        """Train a state in place on one piece of a phase."""
         state, phase, begin, end = part
         if begin == 0:
             self.survey(state, phase)
         self.replay(state, cut(phase.rows, begin, end))
 
     def update_both_parts(self, part: Part, other: Part) -> None:
-        """Train two states in place on parts of phases in prepared order."""
+        """Train two states in place, each on a piece of a phase in prepared order."""
         spans = []
         for state, phase, begin, end in (part, other):
             if begin == 0:
@@ -376,14 +385,14 @@ class KernelTrainer:
     def walk_summing(
         self, plan: Partition, node: Node, state: np.ndarray, out: np.ndarray
     ) -> tuple[int, np.ndarray]:
-        """Walk a subtree as ``walk_subtree`` does; also return the sum of its folds' models.
+        """Walk a subtree as ``walk_subtree`` does, and also return the sum of its fold models.
 
         Returns
         -------
         n_updates : int
             The number of row updates.
-        total : ndarray of shape (n_numbers,), float64
-            The sum of the models' parameters along the tree.
+        total : ndarray of shape (n_model_parameters,), float64
+            The sum of the fold models' parameters, added along the tree.
         """
         n_levels = (node.n_folds - 1).bit_length() + 1
         sums = np.zeros((n_levels, self._kernel.model_bytes // self._kernel.itemsize))
@@ -407,14 +416,14 @@ class KernelTrainer:
         plan : Partition
         node : Node
         state : ndarray
+            The state of the node. It is copied.
         out : ndarray
-            Receives the outputs.
+            Receives the outputs for the rows of the node.
         kept : ndarray of shape (n_nodes, state_bytes), default=None
-            Receives the states of all nodes of at least ``least_folds`` folds: parents before
-            children, left before right.
+            Receives the states of all nodes with at least ``least_folds`` folds, in preorder.
         least_folds : int, default=1
-        sums : ndarray, default=None
-            As in ``walk_summing``.
+        sums : ndarray of shape (n_levels, n_model_parameters), default=None
+            Working memory. Its first row receives the sum of the fold models.
         """
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
@@ -431,14 +440,15 @@ class KernelTrainer:
 
 
 class CompiledLearner(KernelTrainer):
-    """A compiled estimator's settings bound to prepared rows.
+    """The learner of a compiled estimator for prepared rows.
 
     Parameters
     ----------
     estimator : KernelEstimator
     rows : PreparedRows
     before : FittedSteps or None
-        The preprocessing of a Pipeline, which was applied to the rows.
+        The preprocessing of a Pipeline. Transformers that are not fitted per fold have already
+        been applied to ``rows``.
 
     Attributes
     ----------
@@ -467,20 +477,20 @@ class CompiledLearner(KernelTrainer):
         self.breakpoints = estimator.breakpoints()
         n_bytes: float = X.shape[1] * X.dtype.itemsize
         if isinstance(X, SparseRows):
-            # Each value is stored with its column number, in 4 bytes.
+            # Each value is stored with its column index of 4 bytes.
             n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
-        # 1, because rows without numbers must not take 0 bytes.
+        # 1 is added because the number of bytes must not be 0 for rows without nonzeros.
         self.row_bytes: float = 1 + n_bytes * self.n_outputs
         # Whether all predictions of the estimator can be computed from outputs.
         self.has_outputs = hasattr(self.kind, "_outputs")
 
     def settings_at(self, n_seen: int) -> dict[str, Any]:
-        """Return the values of the parameters that influence a state of ``n_seen`` rows."""
+        """Return the parameters, with values, that influence a state after ``n_seen`` rows."""
         names = self.settings.bound(n_seen)
         settings = {name: getattr(self.settings, name) for name in names}
         if "random_state" in settings:
             settings["random_state"] = self.settings._seed
-        if isinstance(settings.get("class_weight"), dict):  # its order has no influence
+        if isinstance(settings.get("class_weight"), dict):  # the order of keys has no influence
             settings["class_weight"] = self.weights_of_classes
         return settings if self.before is None else {**settings, **self.before.settings}
 
@@ -488,9 +498,9 @@ class CompiledLearner(KernelTrainer):
         if self._kernel.tests_rows:
             super().test_then_train(state, rows, out)
             return
-        # The kernel only tests ranges of rows, so it also tests rows between those of the block.
+        # The kernel only tests ranges of rows, so other rows within this range are tested as well.
         numbers = np.r_[rows]
-        of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)  # mostly unused
+        of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)
         self.outputs(state, int(numbers.min()), int(numbers.max()) + 1, of_all)
         out[:] = of_all[rows]
         self.update(state, rows)
@@ -510,7 +520,7 @@ class CompiledLearner(KernelTrainer):
         return self._fitted(model, self.snapshot(state), self._kernel.n_seen(state))
 
     def _fitted(self, model: np.ndarray, state: np.ndarray | None, n_seen: int) -> Any:
-        """Return an estimator with a model (bytes) and its state, in its Pipeline if any."""
+        """Return a fitted estimator with a model (bytes) and its state, or a fitted Pipeline."""
         fitted = clone(self.settings)
         parameters = fitted.get_params()
         for name, value in vars(self.settings).items():  # the attributes that _settle has set
@@ -519,13 +529,14 @@ class CompiledLearner(KernelTrainer):
         fitted._trained_as = fitted._fixed()
         if self.rows.classes is not None:
             fitted.classes_ = self.rows.classes
-        # With preprocessing, a state may have more than the estimator's state, which comes first.
+        # The state begins with the estimator's state. Statistics of transformers may come after
+        # it.
         fitted._state = None if state is None else state[: self._estimator_kernel.state_bytes]
         fitted.t_ = n_seen
         fitted._take_model(self._estimator_kernel, model, self.dtype, self.rows.n_features)
         if self.before is None:
             return fitted
-        if self.rows.feature_names is not None:  # transformers return data frames
+        if self.rows.feature_names is not None:  # transformers pass data frames to the last step
             fitted.feature_names_in_ = self.rows.feature_names
         if not isinstance(self._kernel, Scaled):
             return self.before.fitted(fitted)
@@ -549,7 +560,7 @@ class CompiledLearner(KernelTrainer):
 
 
 def kernel_behind(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows) -> Kernel:
-    """Return a kernel that reads scaled rows, if a transformer is fitted per fold."""
+    """Wrap a kernel so that it reads scaled rows, if a transformer is fitted per fold."""
     if before is None or not before.has_running:
         return kernel
     flags, rows = (before.acts[0], before.acts[1]), rows.here
@@ -560,27 +571,29 @@ def kernel_behind(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows
     return Scaled(kernel, *flags, rows.blocks, np.flatnonzero(before.is_beside))
 
 
-# The maximal bytes of a state with several lanes. A walk uses several states at a time, and a
-# third-level cache holds 32 MB.
+# The maximal size of a state of a batch, in bytes. A walk uses several states at a time, which
+# should fit into a third-level cache of 32 MB.
 _MOST_STATE_BYTES = 2**24
 
 
 class Lanes(KernelTrainer):
-    """A batch of learners in lanes; results are bit for bit those of training each alone.
+    """A batch of learners that one kernel trains together, vectorised over the learners.
 
-    The learners are of one class and differ only in its ``lane_parameters``. Outputs hold all rows
-    for the first learner, then all rows for the second: (n_learners * out_rows, n_outputs).
+    The results are bit for bit the same as if each learner were trained alone. The learners are of
+    the same class and may only differ in their ``lane_parameters``. Outputs have the shape
+    (n_learners * out_rows, n_outputs): all rows of the first learner, then all rows of the second
+    learner, and so on.
 
     Parameters
     ----------
     learners : list of CompiledLearner
     free_bytes : int, default=0
-        The least number of free bytes after the outputs of each learner.
+        The minimal number of unused bytes after the outputs of each learner.
 
     Attributes
     ----------
     out_rows : int
-        The number of output rows per learner: all rows, and the free ones.
+        The number of rows of the outputs per learner, unused rows included.
     """
 
     def __init__(self, learners: list[CompiledLearner], free_bytes: int = 0) -> None:
@@ -596,13 +609,13 @@ class Lanes(KernelTrainer):
         super().__init__(kernel_behind(learners[0].before, kernel, rows), rows)
 
     def only(self, numbers: list[int]) -> "Lanes":
-        """Return ``Lanes`` of some of the learners."""
+        """Return ``Lanes`` of the learners with these indices."""
         return Lanes([self.learners[number] for number in numbers], self._free_bytes)
 
     def take(self, lanes: "Lanes", state: np.ndarray, numbers: list[int]) -> np.ndarray:
-        """Return the state of these learners, taken from a state of ``lanes``.
+        """Return the state of these learners, copied from a ``state`` of ``lanes``.
 
-        ``numbers`` are the positions of these learners in ``lanes``.
+        ``numbers`` are the indices of these learners in ``lanes``.
         """
         taken = self.start()
         chosen = np.array(numbers, np.int64)
@@ -613,9 +626,9 @@ class Lanes(KernelTrainer):
 
     @staticmethod
     def most(learner: CompiledLearner) -> int:
-        """Return the maximal useful number of such learners in lanes.
+        """Return the maximal number of learners in a batch for which batches are fast.
 
-        It is 0 if a single learner is too large.
+        It is 0 if the state of a single learner is already too large.
         """
         bytes_per_lane = learner.state_bytes // learner.n_outputs
         n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MOST_STATE_BYTES // bytes_per_lane)
@@ -623,17 +636,17 @@ class Lanes(KernelTrainer):
 
     @staticmethod
     def least(learner: CompiledLearner) -> int:
-        """Return the minimal number of such learners for which lanes are faster.
+        """Return the minimal number of learners for which a batch is faster than single trainings.
 
-        Lanes fill whole vectors, so a few learners would use only a part of each.
+        A batch computes with whole SIMD vectors, of which a few learners would use only a part.
         """
         return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)
 
 
 def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:
-    """Return a digest of the parameters that influence a state of ``n_seen`` rows.
+    """Return a digest of the parameters that influence a state after ``n_seen`` rows.
 
-    Parameters named in ``but`` are excluded.
+    The parameters named in ``but`` are excluded.
     """
     bound = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
     return digest(encode((learner.kind, *sorted(bound), *(bound[name] for name in sorted(bound)))))

@@ -1,6 +1,6 @@
-"""Makes learners, which the tree trains, of estimators.
+"""Creates the learner of an estimator.
 
-An estimator of this package has a compiled kernel; all others are trained through an adapter.
+Estimators of this package are trained by compiled kernels, all others through an adapter.
 """
 
 from typing import Any
@@ -18,12 +18,12 @@ from optuna_treecv.rows.data import PreparedRows
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:
-    """Reset the seeds of a fitted estimator that were None in the original estimator.
+    """Set those seeds of a fitted estimator back to None that are None in ``estimator``.
 
-    Its fitted attributes do not change.
+    The fitted attributes do not change.
     """
     if isinstance(estimator, CompiledEstimator):
-        return  # it keeps its parameters
+        return  # the parameters of compiled estimators have not been changed
     unset = unset_seeds(estimator)
     if as_given(estimator) is not estimator:
         fitted.forget_seeds(unset)
@@ -35,18 +35,18 @@ def forget_seeds(fitted: Any, estimator: Any) -> None:
 def make_learner(
     estimator: Any, rows: PreparedRows, response_methods: tuple[str, ...], seed: int
 ) -> Learner:
-    """Return a learner: an estimator's parameters bound to prepared rows.
+    """Return the learner of an estimator for prepared rows.
 
     Parameters
     ----------
     estimator : estimator
-        It must pass ``check_methods``.
+        An estimator that passes ``check_methods``.
     rows : PreparedRows
-        In the layout of ``layout_for``.
+        Rows in the layout that ``layout_for`` returns for the estimator.
     response_methods : tuple of str
         The response methods that the scoring needs: "predict", "decision_function",
-        "predict_proba" or "distance" (to the nearest centre). () if the scoring calls the fitted
-        estimator.
+        "predict_proba" or "distance" (to the nearest centre). It is empty if only scorers that
+        call the fitted estimator are needed.
     seed : int
         Replaces each ``random_state=None`` in the estimator.
     """
@@ -66,9 +66,9 @@ def learner_behind(
     response_methods: tuple[str, ...],
     seed: int,
 ) -> Learner:
-    """Return the learner of a Pipeline, bound to rows after its preprocessing."""
+    """Return the learner of a Pipeline for rows to which ``steps`` have been applied."""
     name, last = pipeline.steps[-1]
     if steps.is_compiled:
         return last.make_learner(rows, seed, steps)
-    seed %= 2**32  # scikit-learn takes no larger ones
+    seed %= 2**32  # scikit-learn requires seeds of 32 bits
     return Adapter(steps.running(name, last, seed), rows, response_methods, seed, steps)

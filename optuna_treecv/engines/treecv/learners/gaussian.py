@@ -19,7 +19,7 @@ from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator
 from optuna_treecv.estimators.base import ABOVE_0
 from optuna_treecv.estimators.base import weights_of_rows
 
-# A full covariance of this many features takes 2 GiB, in each of the states of a tree.
+# The maximal number of features for a full covariance, which then takes 2 GiB in each state.
 MOST_FEATURES = 2**14
 
 
@@ -99,7 +99,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     random_state: Any = None
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the log density at each row.
+        """Return the log-density of each row.
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Log p of each row; minus infinity if the covariance is numerically singular.
+            Log-densities; minus infinity if the covariance is numerically singular.
         """
         X = self._fitted_rows(X)
         z = X - self.mean_
@@ -119,14 +119,14 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         else:
             try:
                 factor = cholesky(self.covariance_, lower=True)
-            except LinAlgError:  # reg_covar is below the rounding error of float64
+            except LinAlgError:  # reg_covar is smaller than the rounding error of the covariance
                 return np.full(len(X), -np.inf)
             squares = np.square(solve_triangular(factor, z.T, lower=True)).sum(axis=0)
             log_det = 2 * np.log(np.diag(factor)).sum()
         return -0.5 * (X.shape[1] * log(2 * pi) + log_det + squares)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the mean log density.
+        """Return the mean log-density of the rows.
 
         Parameters
         ----------
@@ -140,14 +140,14 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         Returns
         -------
         float
-            Mean of ``score_samples``, with these weights.
+            Mean of ``score_samples``, weighted by ``sample_weight``.
         """
         densities = self.score_samples(X)
         weights = weights_of_rows(X, sample_weight)
         return float(densities.mean() if weights is None else np.average(densities, None, weights))
 
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Gaussian:
-        """Return the kernel with this estimator's settings over padded rows."""
+        """Return a kernel with this estimator's parameters for padded rows."""
         full = self.covariance_type == "full"
         if full and self.n_features_in_ > MOST_FEATURES:
             raise ValueError(

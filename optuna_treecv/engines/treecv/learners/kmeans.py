@@ -1,4 +1,4 @@
-"""Online K-means."""
+"""K-means in one pass over the rows."""
 
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
@@ -17,7 +17,7 @@ from optuna_treecv.engines.treecv.learners.compiled import KernelRows
 from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator
 from optuna_treecv.estimators.base import weights_of_rows
 
-# A row is compared with every centre. With more of them a model would not fit into memory.
+# The maximal number of centres. Each row is compared with all of them.
 MOST_CLUSTERS = 10**6
 
 
@@ -54,8 +54,8 @@ class StreamingKMeans(
         Centres, of the type of X (float64 or float32). If there are fewer distinct rows than
         centres, the last centres repeat the first one.
     counts_ : ndarray of shape (n_clusters,)
-        Sum of the weights of the rows that each centre has won: without ``sample_weight`` their
-        number. Integers if all sums are whole numbers.
+        Total weight of the rows that were assigned to each centre, which is their number without
+        ``sample_weight``. Integers if all totals are whole numbers.
     labels_ : ndarray of shape (n_samples,)
         The nearest centre of each row of the last ``fit`` or ``partial_fit``.
     t_ : int
@@ -127,7 +127,7 @@ class StreamingKMeans(
         Returns
         -------
         ndarray of shape (n_samples,)
-            Numbers of centres, int32.
+            Indices of centres, int32.
         """
         return self._nearest(self._fitted_rows(X))
 
@@ -146,21 +146,21 @@ class StreamingKMeans(
         Returns
         -------
         float
-            Minus the sum of squared distances to the nearest centres, times the weights.
+            Minus the weighted sum of the squared distances to the nearest centres.
         """
         squares = np.square(self._distances(self._fitted_rows(X)).min(axis=1))
         weights = weights_of_rows(X, sample_weight)
         return -float(squares.sum() if weights is None else (weights * squares).sum())
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the number of the nearest centre, or the distance to it.
+        """Return the index of each row's nearest centre, or the distance to it.
 
-        The outputs of each row are the squared distance and the number of that centre.
+        The outputs of a row are the squared distance to its nearest centre and the centre's index.
         """
         return outputs[:, 1].astype(np.int32) if method == "predict" else np.sqrt(outputs[:, 0])
 
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> KMeans:
-        """Return the kernel with this estimator's settings over padded rows."""
+        """Return a kernel with this estimator's parameters for padded rows."""
         return KMeans(rows[0], self.n_clusters)
 
     def _train(self, X: Any, y: np.ndarray | None, sample_weight: Any, is_fit: bool) -> Self:
@@ -169,13 +169,13 @@ class StreamingKMeans(
         return self
 
     def _distances(self, X: np.ndarray) -> np.ndarray:
-        """Return the distances of validated rows to the centres, (n_samples, n_clusters)."""
+        """Return the distances from validated rows to the centres, (n_samples, n_clusters)."""
         # Computed from differences: |x|^2 - 2 x.m + |m|^2 would lose digits for rows far from 0.
         columns = [np.linalg.norm(X - centre, axis=1) for centre in self.cluster_centers_]
         return np.column_stack(columns)
 
     def _nearest(self, X: np.ndarray) -> np.ndarray:
-        """Return the number of the nearest centre of each validated row."""
+        """Return the index of the nearest centre of each validated row."""
         return self._distances(X).argmin(axis=1).astype(np.int32)
 
     @property
