@@ -215,11 +215,11 @@ class UnsupervisedEstimator(KernelEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows; float32 stays float32, everything else becomes float64.
+            Training rows. float32 is kept, any other type is converted to float64.
         y : None
             Not used.
         sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows, at least 0. None stands for ones.
+            Weights of the rows, at least 0. None stands for ones.
 
         Returns
         -------
@@ -234,11 +234,11 @@ class UnsupervisedEstimator(KernelEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows; they are converted to the type of X in the first call.
+            Training rows, which are converted to the type of X in the first call.
         y : None
             Not used.
         sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows, at least 0. None stands for ones.
+            Weights of the rows, at least 0. None stands for ones.
 
         Returns
         -------

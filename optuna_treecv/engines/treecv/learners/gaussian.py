@@ -43,10 +43,10 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     reg_covar : float, default=1e-6
         Added to each variance, > 0, in the squared unit of X.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. This changes rounding
-        only.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order, which only affects
+        rounding.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order.
+        Seed of the random order.
 
     Attributes
     ----------
@@ -55,11 +55,11 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     covariance_ : ndarray of shape (n_features,) or (n_features, n_features)
         Variances or covariances, ``reg_covar`` included, float64.
     t_ : int
-        Number of rows seen.
+        Number of rows trained on.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
@@ -135,7 +135,7 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
         y : None
             Not used.
         sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows.
+            Weights of the rows.
 
         Returns
         -------

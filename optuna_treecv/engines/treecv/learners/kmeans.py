@@ -40,18 +40,19 @@ class StreamingKMeans(
     n_clusters : int, default=8
         Number of centres, at most a million.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
-        evaluation chooses the order.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. With
+        ``method="treecv"``, the ``order`` parameter of the cross-validation decides instead.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order.
+        Seed of the random order.
     n_epochs : int, default=1
-        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+        Number of passes of ``fit`` over its rows, each in a new random order if ``shuffle`` is
+        True; ``partial_fit`` always makes one pass. With ``method="treecv"``, number of updates
+        per training row: one with the row itself, the others with randomly drawn training rows.
 
     Attributes
     ----------
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
-        Centres, of the type of X (float64 or float32). If there are fewer distinct rows than
+        Centres, in the type of X (float64 or float32). If there are fewer distinct rows than
         centres, the last centres repeat the first one.
     counts_ : ndarray of shape (n_clusters,)
         Total weight of the rows that were assigned to each centre, which is their number without
@@ -59,11 +60,11 @@ class StreamingKMeans(
     labels_ : ndarray of shape (n_samples,)
         The nearest centre of each row of the last ``fit`` or ``partial_fit``.
     t_ : int
-        Number of rows seen, in all epochs.
+        Number of rows trained on, counted once per epoch.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
@@ -141,7 +142,7 @@ class StreamingKMeans(
         y : None
             Not used.
         sample_weight : array-like of shape (n_samples,), default=None
-            The weights of the rows.
+            Weights of the rows.
 
         Returns
         -------

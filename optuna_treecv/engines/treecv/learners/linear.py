@@ -30,7 +30,7 @@ from optuna_treecv.rows.layout import RowLayout
 
 
 class LinearEstimator(KernelEstimator):
-    """A compiled estimator whose model is one weight vector per output."""
+    """A compiled estimator whose model consists of one weight vector per output."""
 
     _parameter_constraints = {
         **KernelEstimator._parameter_constraints,
@@ -53,11 +53,12 @@ class LinearEstimator(KernelEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows; float32 stays float32, everything else becomes float64.
+            Training rows. float32 is kept, any other type is converted to float64.
         y : array-like of shape (n_samples,)
             Labels of at least two classes, or targets of a regressor.
         sample_weight : array-like of shape (n_samples,), default=None
-            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+            Factors by which the losses of the rows are multiplied, at least 0. None stands for
+            ones.
 
         Returns
         -------
@@ -68,12 +69,12 @@ class LinearEstimator(KernelEstimator):
 
     @property
     def _takes_sparse(self) -> bool:
-        """Whether training takes sparse rows; mini-batches need dense ones."""
+        """Whether X may be sparse, which mini-batches do not allow."""
         return getattr(self, "batch_size", 1) == 1
 
     @property
     def row_layout(self) -> RowLayout:
-        """The layout of the rows that this estimator needs inside TreeCV."""
+        """The layout in which the learner of this estimator needs its rows."""
         return RowLayout(
             padded=True,
             sparse=self._takes_sparse,
@@ -83,12 +84,15 @@ class LinearEstimator(KernelEstimator):
 
     @property
     def _eta(self) -> float:
-        """The step size, 0 for the automatic one."""
+        """The step size, or 0 for the automatic one."""
         return 0.0 if isinstance(self.step_size, str) else float(self.step_size)
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether weights shrink to 1 / 64 in about 400 rows; "auto" counts as step size 0.1."""
+        """Whether the penalty shrinks the weights to 1 / 64 within about 400 rows.
+
+        The step size "auto" counts as 0.1.
+        """
         has_step = "step_size" in self.lane_parameters
         return has_step and float(self.alpha) * (self._eta or 0.1) > 0.01
 
@@ -98,13 +102,13 @@ class LinearEstimator(KernelEstimator):
         return tags
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
-        """Return validated X and y; X is converted to the type in which training began."""
+        """Return validated X and y. X has the type of X in the first call of ``partial_fit``."""
         form = "csr" if self._takes_sparse else False
         dtype = FLOATS if first else self.coef_.dtype
         return self._validated(X, y, accept_sparse=form, dtype=dtype, reset=first)
 
     def _outputs(self, X: Any) -> np.ndarray:
-        """Return X w + intercept, (n_samples, n_outputs)."""
+        """Return X w + intercept, an array of shape (n_samples, n_outputs)."""
         X = self._fitted_rows(X, accept_sparse="csr")
         return X @ np.atleast_2d(self.coef_).T + self.intercept_
 
@@ -118,10 +122,10 @@ class LinearEstimator(KernelEstimator):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
-    """A linear classifier with one output for two classes, else one output per class.
+    """A linear classifier with a single output for two classes, else one output per class.
 
-    Of two classes the second is predicted where the output is above 0, of more classes the one
-    with the largest output.
+    With two classes, the second one is predicted if the output is above 0. With more classes, the
+    class with the largest output is predicted.
     """
 
     _target = "class"
@@ -135,13 +139,14 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows; they are converted to the type of X in the first call.
+            Training rows, which are converted to the type of X in the first call.
         y : array-like of shape (n_samples,)
             Labels from ``classes``.
         classes : array-like of shape (n_classes,), default=None
             All classes that can occur; required in the first call.
         sample_weight : array-like of shape (n_samples,), default=None
-            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+            Factors by which the losses of the rows are multiplied, at least 0. None stands for
+            ones.
 
         Returns
         -------
@@ -163,7 +168,8 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         Returns
         -------
         ndarray of shape (n_samples,) or (n_samples, n_classes)
-            For two classes, a value above 0 means the second. For more, the largest value wins.
+            With two classes, a value above 0 predicts the second one. With more classes, the class
+            with the largest value is predicted.
         """
         return self.respond(self._outputs(X), "decision_function")
 
@@ -180,7 +186,8 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         ndarray of shape (n_samples,)
             Labels from ``classes_``.
         """
-        codes = self.respond(self._outputs(X), "predict")  # first, because it checks the fit
+        # Computed before ``classes_`` is read, because ``_outputs`` raises if not fitted.
+        codes = self.respond(self._outputs(X), "predict")
         return self.classes_[codes]
 
     def __sklearn_tags__(self) -> Tags:
@@ -189,7 +196,8 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         return tags
 
     def _fixed(self) -> dict[str, Any]:
-        # States count balanced classes. A dict may change; it then weights only further rows.
+        # Only states for "balanced" count classes. A dict may change between calls, and then
+        # applies to further rows only.
         return {**super()._fixed(), "class_weight": self.is_balanced}
 
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
@@ -201,7 +209,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         return X, as_codes(y, self.classes_)
 
     def _check_classes(self, y: np.ndarray, classes: Any) -> None:
-        """Set the classes in the first call of ``partial_fit``, and raise for other labels."""
+        """Set ``classes_`` in the first call of ``partial_fit``; raise for labels outside them."""
         with naming("classes"):
             _check_partial_fit_first_call(self, classes)
         labels = self.classes_.tolist()
@@ -211,7 +219,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
             raise ValueError(f"classes must hold at least 2 classes, got {labels}.")
         try:
             unknown = np.setdiff1d(y, self.classes_)
-        except TypeError:  # none can be compared
+        except TypeError:  # labels of different types cannot be compared
             unknown = y
         if len(unknown):
             distinct_labels(y)  # raises if y holds no labels at all
@@ -220,7 +228,10 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
             )
 
     def respond(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return class codes, decision values or probabilities from outputs (rows, n_outputs)."""
+        """Compute class codes, decision values or probabilities from outputs.
+
+        ``outputs`` have the shape (n_rows, n_outputs).
+        """
         is_binary = outputs.shape[1] == 1
         if method == "predict":
             if is_binary:  # a view, not a copy with wider codes
@@ -237,11 +248,11 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
 
 
 class LogisticMixin:
-    """Class probabilities, for classifiers that may have the logistic loss."""
+    """Adds ``predict_proba`` to classifiers if their loss is the logistic loss."""
 
     @available_if(lambda self: self.loss == "log_loss")
     def predict_proba(self: Any, X: Any) -> np.ndarray:
-        """Return the probabilities of the classes; only with the logistic loss.
+        """Return class probabilities; only available with the logistic loss.
 
         Parameters
         ----------
@@ -251,14 +262,15 @@ class LogisticMixin:
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            1 / (1 + exp(-decision)) for each class against the rest, normalised to sum to 1.
+            Probability of each class. It is 1 / (1 + exp(-d)) with the decision value d of the
+            class; with more than two classes, these values are divided by their sum.
         """
         return self.respond(self._outputs(X), "predict_proba")
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
-    """A linear regressor; its only output is the predicted target."""
+    """A linear regressor, whose single output is the predicted target."""
 
     _target = "number"
 
@@ -270,11 +282,12 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows; they are converted to the type of X in the first call.
+            Training rows, which are converted to the type of X in the first call.
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            What the losses of the rows are multiplied by, at least 0. None stands for ones.
+            Factors by which the losses of the rows are multiplied, at least 0. None stands for
+            ones.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""PEGASOS: the linear support vector machine in one pass."""
+"""PEGASOS, which trains a linear support vector machine in one pass."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,64 +13,65 @@ from optuna_treecv.estimators.base import ABOVE_0
 class PegasosClassifier(LinearClassifier):
     r"""Linear support vector machine trained by PEGASOS, one subgradient step per row.
 
-    Minimises
+    The estimator minimises
 
     .. math:: \frac{\lambda}{2} |w|^2 + \frac{1}{n} \sum_i \max(0, 1 - y_i \, w \cdot x_i)
 
     by :math:`w_{t+1} = (1 - \eta_t \lambda) w_t + [y_t \, w_t \cdot x_t < 1] \, \eta_t y_t x_t`
     with :math:`\eta_t = 1 / (\lambda t)` and :math:`w_1 = 0` (Shalev-Shwartz et al. 2011, figure 1
-    with one row per step). ``fit`` makes one pass over the rows, or ``n_epochs``. Several classes
-    are trained one against the rest.
+    with one row per step). ``fit`` makes ``n_epochs`` passes over the rows, one by default. More
+    than two classes are trained one-vs-rest.
 
     Parameters
     ----------
     alpha : float, default=1e-4
         The weight :math:`\lambda > 0` of the penalty.
     fit_intercept : bool, default=True
-        Append a feature of value 1, which is regularised and projected like any other.
+        Whether to append a feature of value 1, which is regularised and projected like any other.
     average : bool, default=False
-        Predict with the mean of :math:`w_1, \dots, w_T`, the weights before each step, instead of
-        :math:`w_{T+1}`.
+        Whether the model is the mean of :math:`w_1, \dots, w_T`, the weights before each step,
+        instead of :math:`w_{T+1}`.
     project : bool, default=False
-        After each step, project onto the ball :math:`|w| \le 1 / \sqrt{\lambda}`, which contains
-        the optimum.
+        Whether the weights are projected after each step onto the ball
+        :math:`|w| \le 1 / \sqrt{\lambda}`, which contains the optimum.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
-        evaluation chooses the order.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. With
+        ``method="treecv"``, the ``order`` parameter of the cross-validation decides instead.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order.
+        Seed of the random order.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
-        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
-        so far; see the notes.
+        The factors by which the weights of rows are multiplied. A dict maps class labels to
+        factors; labels that it does not contain have the factor 1. With "balanced", the factor is
+        the inverse frequency of the class among the rows seen so far; see the notes.
     n_epochs : int, default=1
-        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+        Number of passes of ``fit`` over its rows, each in a new random order if ``shuffle`` is
+        True; ``partial_fit`` always makes one pass. With ``method="treecv"``, number of updates
+        per training row: one with the row itself, the others with randomly drawn training rows.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights, of the type of X (float64 or float32).
+        Weights of the features, in the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Number of rows seen, in all epochs.
+        Number of rows trained on, counted once per epoch.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
-    tree_cross_validate : Cross-validate it in about log2(2k) passes.
-    LSQSGDRegressor : The regressor of the same paper's experiments.
+    tree_cross_validate : Cross-validate an estimator in about log2(2k) passes.
+    LSQSGDRegressor : The regressor in the experiments of the TreeCV paper.
 
     Notes
     -----
-    float64 and float32 are trained in their own type. A decision value above 0 means the second
-    class.
+    Training uses the type of X, float64 or float32. With two classes, a decision value above 0
+    predicts the second one.
 
     With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
     :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
@@ -110,6 +111,6 @@ class PegasosClassifier(LinearClassifier):
     random_state: Any = None
 
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Pegasos:
-        """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
+        """Return a kernel for padded rows, with the parameters of this estimator or of a batch."""
         alphas = [e.alpha for e in lanes or [self]]
         return Pegasos(*rows, alphas, self.average, self.project, lanes is not None)

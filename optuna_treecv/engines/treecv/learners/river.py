@@ -1,6 +1,6 @@
-"""River models: a scikit-learn estimator that wraps one, and its learner.
+"""The learner of River models.
 
-This module imports River and is loaded only if the caller has a River model.
+This module is only imported for River models, because it imports River.
 """
 
 from typing import Any
@@ -13,14 +13,14 @@ from optuna_treecv.rows.data import PreparedRows
 
 
 class RiverLearner(Adapter):
-    """A River model bound to prepared rows, which keep their original form.
+    """The learner of a River model, for prepared rows in their original form.
 
-    The parameters are those of ``Adapter``. A training phase calls ``learn_one`` for each row, or
-    ``learn_many`` once if that gives the same model.
+    The parameters are the same as in ``Adapter``. In each training phase, ``learn_one`` is called
+    for each row, or ``learn_many`` once if it gives the same model.
     """
 
     phases_may_be_cut = True
-    _overflow = (OverflowError,)  # Python's math raises it where NumPy returns infinity
+    _overflow = (OverflowError,)  # raised by Python's math module when NumPy would return infinity
 
     def __init__(
         self,

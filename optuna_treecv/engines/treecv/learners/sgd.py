@@ -1,4 +1,4 @@
-"""Averaged stochastic gradient descent, and least squares as in the TreeCV paper."""
+"""Averaged stochastic gradient descent, and the least-squares learner of the TreeCV paper."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -21,7 +21,7 @@ from optuna_treecv.estimators.base import COUNT
 
 
 class AveragedSGD(LinearEstimator):
-    """The base of the classifier and the regressor."""
+    """The base class of estimators trained by averaged stochastic gradient descent."""
 
     _fixed_parameters: tuple[str, ...] = ("average", "batch_size")
     _parameter_constraints = {
@@ -42,27 +42,27 @@ class AveragedSGD(LinearEstimator):
     radius: float
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """Return the parameters that influence a state of ``n_seen`` rows.
+        """Return the names of the parameters that influence a state after ``n_seen`` rows.
 
-        ``average_start`` has no influence on the first ``average_start`` rows.
+        ``average_start`` has no influence during the first ``average_start`` rows.
         """
         late = {"average_start"} if n_seen <= self.average_start and self.average else set()
         return super().bound(n_seen) - late
 
     def breakpoints(self) -> tuple[int, ...]:
-        """Return the number of rows after which averaging begins."""
+        """Return a tuple with the number of rows after which averaging begins, empty without."""
         return (int(self.average_start),) if self.average else ()
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators in lanes may differ.
+        """The names of the parameters in which the candidates of a batch may differ.
 
-        There are none with mini-batches, which are not trained in lanes.
+        There are none with mini-batches, for which candidates are trained one by one.
         """
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
 
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> SGD:
-        """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
+        """Return a kernel for padded rows, with the parameters of this estimator or of a batch."""
         X, y, n_classes = rows
         power_t = 0.0 if self.learning_rate == "constant" else self.power_t
         epsilon, is_linear = getattr(self, "epsilon", 0.0), self.average == "linear"
@@ -82,11 +82,11 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
         w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
         - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
 
-    The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with the
-    weights t (Lacoste-Julien et al. 2012) or with equal ones. The mean is taken over all steps, or
-    over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model is
-    the last :math:`w_t`. ``fit`` makes one pass over the rows, or ``n_epochs``. Several classes
-    are trained one against the rest.
+    The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with
+    weights t (Lacoste-Julien et al. 2012) or with equal weights. The mean is taken over all steps,
+    or over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model
+    is the last :math:`w_t`. ``fit`` makes ``n_epochs`` passes over the rows, one by default. More
+    than two classes are trained one-vs-rest.
 
     Parameters
     ----------
@@ -95,50 +95,53 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so far; see the
-        notes.
+        The step size :math:`\eta > 0`. "auto" computes it from the norms of the rows seen so far;
+        see the notes.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
-        The p of "invscaling".
+        The exponent p of "invscaling".
     average : bool or "linear", default="linear"
-        Predict with a mean of the :math:`w_t` instead of the last one. "linear" weighs them by 1,
-        2, 3, ..., so that the first ones hardly count; True weighs all alike.
+        Whether the model is a mean of the :math:`w_t` instead of the last one. "linear" gives them
+        the weights 1, 2, 3, ..., so the first ones have little influence; True gives them equal
+        weights.
     average_start : int, default=0
-        Number of rows before averaging begins. Until then the last :math:`w_t` predicts.
+        Number of rows before averaging begins. Until then, the model is the last :math:`w_t`.
     batch_size : int, default=1
-        Rows per step. An incomplete batch has no influence on the model yet.
+        Number of rows per step. Rows have no influence on the model until their batch is complete.
     radius : float, default=inf
-        Project onto the ball of this radius r > 0 after each step; ``inf`` means no projection.
+        Radius r > 0 of the ball onto which the weights are projected after each step; ``inf``
+        means no projection.
     fit_intercept : bool, default=True
-        Append a feature of value 1, which is regularised and projected like any other.
+        Whether to append a feature of value 1, which is regularised and projected like any other.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
-        evaluation chooses the order.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. With
+        ``method="treecv"``, the ``order`` parameter of the cross-validation decides instead.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order.
+        Seed of the random order.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
-        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
-        so far; see the notes.
+        The factors by which the weights of rows are multiplied. A dict maps class labels to
+        factors; labels that it does not contain have the factor 1. With "balanced", the factor is
+        the inverse frequency of the class among the rows seen so far; see the notes.
     n_epochs : int, default=1
-        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+        Number of passes of ``fit`` over its rows, each in a new random order if ``shuffle`` is
+        True; ``partial_fit`` always makes one pass. With ``method="treecv"``, number of updates
+        per training row: one with the row itself, the others with randomly drawn training rows.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights, of the type of X (float64 or float32).
+        Weights of the features, in the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     t_ : int
-        Number of rows seen, in all epochs.
+        Number of rows trained on, counted once per epoch.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
@@ -147,12 +150,14 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
 
     Notes
     -----
-    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
-    dense rows. Mini-batches need dense rows. float64 and float32 are trained in their own type.
+    Training on sparse rows takes time proportional to the number of nonzeros and gives the same
+    model as training on dense rows. Mini-batches require dense rows. Training uses the type of X,
+    float64 or float32.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
-    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows so far. The step
-    size is then :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical have less weight.
+    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows seen so far. The
+    step size is then :math:`1 / (1/3 + \alpha / M)`. Rows with larger norms than is typical
+    therefore have less weight.
 
     With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
     :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
@@ -209,10 +214,10 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
         w_{t+1} = \Pi_{|w| \le r} \left( (1 - \eta_t \alpha) w_t
         - \eta_t \, \ell'(w_t \cdot x, y) \, x \right), \qquad w_1 = 0.
 
-    The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with the
-    weights t (Lacoste-Julien et al. 2012) or with equal ones. The mean is taken over all steps, or
-    over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model is
-    the last :math:`w_t`. ``fit`` makes one pass over the rows, or ``n_epochs``.
+    The model is a mean of the :math:`w_t` before each step (Polyak and Juditsky 1992), with
+    weights t (Lacoste-Julien et al. 2012) or with equal weights. The mean is taken over all steps,
+    or over those after ``average_start`` rows (Jain et al. 2018). With ``average=False`` the model
+    is the last :math:`w_t`. ``fit`` makes ``n_epochs`` passes over the rows, one by default.
 
     Parameters
     ----------
@@ -226,44 +231,47 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta > 0`. "auto" follows from the norms of the rows so far; see the
-        notes.
+        The step size :math:`\eta > 0`. "auto" computes it from the norms of the rows seen so far;
+        see the notes.
     learning_rate : {"constant", "invscaling"}, default="constant"
         :math:`\eta_t = \eta`, or :math:`\eta / t^p`.
     power_t : float, default=0.5
-        The p of "invscaling".
+        The exponent p of "invscaling".
     average : bool or "linear", default="linear"
-        Predict with a mean of the :math:`w_t` instead of the last one. "linear" weighs them by 1,
-        2, 3, ..., so that the first ones hardly count; True weighs all alike.
+        Whether the model is a mean of the :math:`w_t` instead of the last one. "linear" gives them
+        the weights 1, 2, 3, ..., so the first ones have little influence; True gives them equal
+        weights.
     average_start : int, default=0
-        Number of rows before averaging begins. Until then the last :math:`w_t` predicts.
+        Number of rows before averaging begins. Until then, the model is the last :math:`w_t`.
     batch_size : int, default=1
-        Rows per step. An incomplete batch has no influence on the model yet.
+        Number of rows per step. Rows have no influence on the model until their batch is complete.
     radius : float, default=inf
-        Project onto the ball of this radius r > 0 after each step; ``inf`` means no projection.
+        Radius r > 0 of the ball onto which the weights are projected after each step; ``inf``
+        means no projection.
     fit_intercept : bool, default=True
-        Append a feature of value 1, which is regularised and projected like any other.
+        Whether to append a feature of value 1, which is regularised and projected like any other.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
-        evaluation chooses the order.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. With
+        ``method="treecv"``, the ``order`` parameter of the cross-validation decides instead.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order.
+        Seed of the random order.
     n_epochs : int, default=1
-        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+        Number of passes of ``fit`` over its rows, each in a new random order if ``shuffle`` is
+        True; ``partial_fit`` always makes one pass. With ``method="treecv"``, number of updates
+        per training row: one with the row itself, the others with randomly drawn training rows.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Weights, of the type of X (float64 or float32).
+        Weights of the features, in the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,)
         Weight of the appended feature; 0 if ``fit_intercept`` is False.
     t_ : int
-        Number of rows seen, in all epochs.
+        Number of rows trained on, counted once per epoch.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
@@ -272,8 +280,9 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
 
     Notes
     -----
-    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
-    dense rows. Mini-batches need dense rows. float64 and float32 are trained in their own type.
+    Training on sparse rows takes time proportional to the number of nonzeros and gives the same
+    model as training on dense rows. Mini-batches require dense rows. Training uses the type of X,
+    float64 or float32.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
     penalty by S = :math:`2 R^2` with :math:`R^2 = \sum |x|^4 / \sum |x|^2` over the rows so far,
@@ -331,8 +340,8 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
         \qquad w_1 = 0,
 
     and the model is the mean of :math:`w_1, \dots, w_T` (robust stochastic approximation,
-    Nemirovski et al. 2009, section 2.2, for half the squared error). ``fit`` makes one pass over
-    the rows, or ``n_epochs``.
+    Nemirovski et al. 2009, section 2.2, for half the squared error). ``fit`` makes ``n_epochs``
+    passes over the rows, one by default.
 
     Parameters
     ----------
@@ -340,44 +349,45 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
         The step size :math:`\eta > 0`. "auto" is :math:`n^{-1/2}`, where n is the number of rows
         of ``fit`` or of the first ``partial_fit``; inside TreeCV, of all rows of X.
     radius : float, default=1.0
-        The radius r > 0 of the ball onto which each step is projected; ``inf`` means no
-        projection.
+        Radius r > 0 of the ball onto which the weights are projected after each step; ``inf``
+        means no projection.
     fit_intercept : bool, default=False
-        Append a feature of value 1, which is projected like any other.
+        Whether to append a feature of value 1, which is projected like any other.
     average : bool, default=True
-        Predict with the mean of the weights before each step instead of the last weights.
+        Whether the model is the mean of the weights before each step instead of the last weights.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
-        evaluation chooses the order.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. With
+        ``method="treecv"``, the ``order`` parameter of the cross-validation decides instead.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order.
+        Seed of the random order.
     n_epochs : int, default=1
-        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+        Number of passes of ``fit`` over its rows, each in a new random order if ``shuffle`` is
+        True; ``partial_fit`` always makes one pass. With ``method="treecv"``, number of updates
+        per training row: one with the row itself, the others with randomly drawn training rows.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Weights, of the type of X (float64 or float32).
+        Weights of the features, in the type of X (float64 or float32).
     intercept_ : ndarray of shape (1,)
         Weight of the appended feature; 0 if ``fit_intercept`` is False.
     step_size_ : float
         The step size in use.
     t_ : int
-        Number of rows seen, in all epochs.
+        Number of rows trained on, counted once per epoch.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
-    tree_cross_validate : Cross-validate it in about log2(2k) passes.
-    PegasosClassifier : The classifier of the same paper's experiments.
+    tree_cross_validate : Cross-validate an estimator in about log2(2k) passes.
+    PegasosClassifier : The classifier in the experiments of the TreeCV paper.
 
     Notes
     -----
-    By default the weights stay in the unit ball, so targets should be of that size. The TreeCV
+    By default the weights stay in the unit ball, so the targets should be of order 1. The TreeCV
     paper scales targets to [0, 1] and features to unit variance.
 
     References
@@ -399,7 +409,7 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
     _fixed_parameters = ("average",)
     _parameter_constraints = {**AveragedSGD._parameter_constraints, "average": ["boolean"]}
     lane_parameters = ("step_size", "radius")
-    # The values of parameters that this special case does not have.
+    # The values of those parameters of ``AveragedSGD`` that this class does not have.
     loss, alpha = "squared_error", 0.0
     learning_rate, average_start, batch_size = "constant", 0, 1
 

@@ -1,4 +1,4 @@
-"""Streaming SVRG: variance-reduced gradient descent that reads each row once."""
+"""Streaming SVRG: stochastic gradient descent with variance reduction, in one pass."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -24,12 +24,15 @@ from optuna_treecv.estimators.base import ACT_THROUGH_ROWS
 from optuna_treecv.estimators.base import COUNT
 from optuna_treecv.rows.memory import largest_norm2
 
-# The smallest b and p that the corollaries allow.
-_GROWTH, _POWER = 3, 2
+# The smallest b that corollaries 4 and 5 of the paper allow.
+_GROWTH = 3
+
+# The smallest p that corollaries 4 and 5 of the paper allow.
+_POWER = 2
 
 
 class StreamingSVRG(LinearEstimator):
-    """The base of the classifier and the regressor."""
+    """The base class of estimators trained by streaming SVRG."""
 
     draws = True
     _parameter_constraints = {
@@ -52,10 +55,11 @@ class StreamingSVRG(LinearEstimator):
     loss: str
 
     def bound(self, n_seen: int) -> frozenset[str]:
-        """Return the parameters that influence a state of ``n_seen`` rows.
+        """Return the names of the parameters that influence a state after ``n_seen`` rows.
 
-        Until the first batch is complete, the state is a sum of gradients at 0, which only the
-        automatic step weights. The growth of batches has no influence before the second batch.
+        Until the first batch is complete, the state is a sum of gradients at 0. The step size then
+        matters only if it is "auto", because it then scales each gradient. The growth of batches
+        has no influence before the second batch.
         """
         names = frozenset(self._get_param_names()) - ACT_THROUGH_ROWS
         if self.settings == "theory":
@@ -68,9 +72,10 @@ class StreamingSVRG(LinearEstimator):
         return names
 
     def breakpoints(self) -> tuple[int, ...]:
-        """Return the end of the first batch and that of the first inner phase.
+        """Return the numbers of rows after which the first batch and the first inner phase end.
 
-        The latter is missing until its length is drawn.
+        The second number is missing if the length of the inner phase has not been drawn yet. Both
+        are missing with ``settings="theory"``.
         """
         if self.settings == "theory":
             return ()
@@ -83,14 +88,14 @@ class StreamingSVRG(LinearEstimator):
 
     @property
     def lane_parameters(self) -> tuple[str, ...]:
-        """The parameters in which estimators in lanes may differ.
+        """The names of the parameters in which the candidates of a batch may differ.
 
-        The others determine the stages, which must be the same.
+        The other parameters determine the stages, which must be the same for all candidates.
         """
         return () if self.settings == "theory" else ("alpha", "step_size")
 
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Kernel:
-        """Return the kernel with this estimator's settings over padded rows, or that of lanes."""
+        """Return a kernel for padded rows, with the parameters of this estimator or of a batch."""
         X, y, n_classes = rows
         values = [(e.alpha, e._eta) for e in lanes or [self]]
         epsilon, settings = getattr(self, "epsilon", 0.0), (*self._stages(), self._seed, values)
@@ -101,7 +106,14 @@ class StreamingSVRG(LinearEstimator):
         return self._theory[0] if self.settings == "theory" else super()._eta
 
     def _stages(self) -> tuple[int, float, int, int, bool]:
-        """Return (first batch, growth, inner steps or 0, warm stages, whether factorial)."""
+        """Return the parameters of the stages in the form that the kernel takes.
+
+        Returns
+        -------
+        tuple
+            The size of the first batch, the growth of batches, the number of inner steps (0 for
+            "auto"), the number of warm stages, and whether the schedule is "factorial".
+        """
         if self.settings == "theory":
             _, first, growth, steps = self._theory
         else:
@@ -113,7 +125,7 @@ class StreamingSVRG(LinearEstimator):
 
     @property
     def settles_on_rows(self) -> bool:
-        """Whether the step size follows from the largest row."""
+        """Whether the step size is computed from the largest norm of a row of X."""
         return bool(self.settings == "theory")
 
     def _settle(self, X: Any, seed: int | None) -> None:
@@ -122,11 +134,17 @@ class StreamingSVRG(LinearEstimator):
             self._theory = self._by_theory(X)
 
     def _by_theory(self, X: Any) -> tuple[float, int, float, int]:
-        """Return (step size, first batch, growth, inner steps) as the theory recommends.
+        """Return the parameters for ``settings="theory"``, computed as the paper recommends.
 
-        Corollary 4 is used for the squared loss, whose Hessian is constant (the paper's alpha is
-        1), and corollary 5 for the other losses, without the unknown constant C of
-        self-concordance.
+        For the squared loss, whose Hessian is constant (alpha = 1 in the paper), these are the
+        constants of corollary 4. For the other losses they are the constants of corollary 5,
+        without the unknown constant C of self-concordance.
+
+        Returns
+        -------
+        tuple
+            The step size, the size of the first batch, the growth of batches and the number of
+            inner steps.
         """
         if self.alpha == 0:
             raise ValueError(
@@ -147,15 +165,15 @@ class StreamingSVRG(LinearEstimator):
             warnings.warn(
                 f"settings='theory' needs {first:.3g} rows in the first batch and up to "
                 f"{steps:.3g} inner steps at condition number {kappa:.3g}; the {X.shape[0]} rows "
-                "do not suffice for one stage. Use settings='given' instead.",
+                "of X are too few for one stage. Use settings='given' instead.",
                 stacklevel=4,
             )
-        most = 2**31  # X has fewer rows than this
+        most = 2**31  # more than the number of rows of any X
         return eta / smoothness, ceil(min(first, most)), _GROWTH, ceil(min(steps, most))
 
     def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._take_model(kernel, model, dtype, n_features)
-        if self._state is not None:  # an average of models has none
+        if self._state is not None:  # an average of models has no state
             self.n_rows_used_ = kernel.n_used(self._state)
 
 
@@ -163,8 +181,8 @@ class StreamingSVRG(LinearEstimator):
 class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     r"""Logistic regression by streaming SVRG, in one pass.
 
-    Minimises the mean of :math:`\ell(w \cdot x, y) = \log(1 + e^{-y \, w \cdot x})`, with
-    :math:`y = \pm 1`, plus :math:`\alpha |w|^2 / 2`.
+    The estimator minimises the mean of :math:`\ell(w \cdot x, y) = \log(1 + e^{-y \, w \cdot x})`,
+    with :math:`y = \pm 1`, plus :math:`\alpha |w|^2 / 2`.
 
     Stage s first averages the gradient at the anchor :math:`\tilde w` over a batch of
     :math:`k_s` rows,
@@ -172,75 +190,79 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
 
     and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
-    row; :math:`\tilde m` is drawn uniformly from 1, ..., m, or is :math:`k_s` by default:
+    row. The number :math:`\tilde m` is drawn uniformly from 1, ..., m, or equals :math:`k_s` by
+    default:
 
     .. math::
         w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
         - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
 
-    The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
-    algorithm 1). ``fit`` makes one pass over the rows, or ``n_epochs``; ``partial_fit`` continues
-    at any point of a stage. Several classes are trained one against the rest.
+    The last iterate is the anchor of the next stage, and :math:`k_{s+1} = b k_s` (Frostig et al.
+    2015, algorithm 1). ``fit`` makes ``n_epochs`` passes over the rows, one by default;
+    ``partial_fit`` can continue at any point of a stage. More than two classes are trained
+    one-vs-rest.
 
     Parameters
     ----------
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta > 0`, which multiplies the corrected gradient (the paper's
-        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the notes.
+        The step size :math:`\eta > 0`, which multiplies the corrected gradient (:math:`\eta / L`
+        in the paper). "auto" computes it from the norms of the rows seen so far; see the notes.
     initial_batch_size : int, default=100
         :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
-        :math:`b \ge 1`, the factor by which each batch is larger than the one before.
+        :math:`b \ge 1`, the factor by which batches grow from stage to stage.
     inner_steps : int or "auto", default="auto"
-        :math:`m`, the length of the longest inner phase. "auto" gives each inner phase as many
-        rows as its batch, without a draw.
+        :math:`m`, the maximal number of steps of an inner phase. With "auto", each inner phase has
+        as many steps as its batch has rows, and no number is drawn.
     warm_stages : int, default=0
-        Number of stages after the first one in which batches do not grow yet (the paper's remark
-        7).
+        Number of stages after the first one in which batches do not grow yet (remark 7 of the
+        paper).
     schedule : {"geometric", "factorial"}, default="geometric"
         "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
         :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
-        and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2. The rows
-        seldom suffice for one such stage; if they do not, there is a warning. "theory" needs
-        ``alpha`` > 0, because it takes L / alpha as the condition number, with L computed from all
-        rows of X.
+        and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2. Most
+        data sets have too few rows for even one such stage, in which case there is a warning.
+        "theory" needs ``alpha`` > 0, because it takes L / alpha as the condition number, with L
+        computed from all rows of X.
     fit_intercept : bool, default=True
-        Append a feature of value 1, which is regularised like any other.
+        Whether to append a feature of value 1, which is regularised like any other.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
-        evaluation chooses the order.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. With
+        ``method="treecv"``, the ``order`` parameter of the cross-validation decides instead.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
-        evaluation's seed.
+        Seed of the random order and of the lengths of inner phases. With ``method="treecv"``, None
+        stands for the seed of the cross-validation.
     class_weight : dict, "balanced" or None, default=None
-        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
-        labels that it lacks. "balanced" is the inverse frequency of the class among the rows seen
-        so far; see the notes.
+        The factors by which the weights of rows are multiplied. A dict maps class labels to
+        factors; labels that it does not contain have the factor 1. With "balanced", the factor is
+        the inverse frequency of the class among the rows seen so far; see the notes.
     n_epochs : int, default=1
-        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+        Number of passes of ``fit`` over its rows, each in a new random order if ``shuffle`` is
+        True; ``partial_fit`` always makes one pass. With ``method="treecv"``, number of updates
+        per training row: one with the row itself, the others with randomly drawn training rows.
 
     Attributes
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Weights, of the type of X (float64 or float32). Within an inner phase these are the
-        iterate, within a batch the anchor.
+        Weights of the features, in the type of X (float64 or float32). After a row of an inner
+        phase they are the current iterate, after a row of a batch the anchor.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
         Sorted class labels.
     n_rows_used_ : int
-        Number of rows that have influenced the weights: all but those of an incomplete batch.
+        Number of rows that have influenced the weights, which are all rows except those of an
+        incomplete batch.
     t_ : int
-        Number of rows seen, in all epochs.
+        Number of rows trained on, counted once per epoch.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
@@ -253,11 +275,12 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
-    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows so far. The step
-    size is then :math:`1 / (1/3 + \alpha / M)`. Rows larger than is typical have less weight.
+    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows seen so far. The
+    step size is then :math:`1 / (1/3 + \alpha / M)`. Rows with larger norms than is typical
+    therefore have less weight.
 
-    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
-    dense rows.
+    Training on sparse rows takes time proportional to the number of nonzeros and gives the same
+    model as training on dense rows.
 
     With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
     :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the
@@ -299,8 +322,8 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
 class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     r"""Linear regression by streaming SVRG, in one pass.
 
-    Minimises the mean of :math:`\ell(w \cdot x, y)`, half the squared error or Huber's loss, plus
-    :math:`\alpha |w|^2 / 2`.
+    The estimator minimises the mean of :math:`\ell(w \cdot x, y)`, which is half the squared error
+    or Huber's loss, plus :math:`\alpha |w|^2 / 2`.
 
     Stage s first averages the gradient at the anchor :math:`\tilde w` over a batch of
     :math:`k_s` rows,
@@ -308,15 +331,16 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     .. math:: g = \frac{1}{k_s} \sum_i \ell'(\tilde w \cdot x_i, y_i) \, x_i,
 
     and then takes :math:`\tilde m` corrected steps from :math:`w_1 = \tilde w`, each with one new
-    row; :math:`\tilde m` is drawn uniformly from 1, ..., m, or is :math:`k_s` by default:
+    row. The number :math:`\tilde m` is drawn uniformly from 1, ..., m, or equals :math:`k_s` by
+    default:
 
     .. math::
         w_{t+1} = w_t - \eta \left( (\ell'(w_t \cdot x_t, y_t)
         - \ell'(\tilde w \cdot x_t, y_t)) \, x_t + \alpha w_t + g \right).
 
-    The last iterate is the next anchor, and :math:`k_{s+1} = b k_s` (Frostig et al. 2015,
-    algorithm 1). ``fit`` makes one pass over the rows, or ``n_epochs``; ``partial_fit`` continues
-    at any point of a stage.
+    The last iterate is the anchor of the next stage, and :math:`k_{s+1} = b k_s` (Frostig et al.
+    2015, algorithm 1). ``fit`` makes ``n_epochs`` passes over the rows, one by default;
+    ``partial_fit`` can continue at any point of a stage.
 
     Parameters
     ----------
@@ -327,54 +351,56 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
     step_size : float or "auto", default="auto"
-        The step size :math:`\eta > 0`, which multiplies the corrected gradient (the paper's
-        :math:`\eta / L`). "auto" follows from the norms of the rows so far; see the notes.
+        The step size :math:`\eta > 0`, which multiplies the corrected gradient (:math:`\eta / L`
+        in the paper). "auto" computes it from the norms of the rows seen so far; see the notes.
     initial_batch_size : int, default=100
         :math:`k_0`, the number of rows in the first batch.
     batch_growth : float, default=2.0
-        :math:`b \ge 1`, the factor by which each batch is larger than the one before.
+        :math:`b \ge 1`, the factor by which batches grow from stage to stage.
     inner_steps : int or "auto", default="auto"
-        :math:`m`, the length of the longest inner phase. "auto" gives each inner phase as many
-        rows as its batch, without a draw.
+        :math:`m`, the maximal number of steps of an inner phase. With "auto", each inner phase has
+        as many steps as its batch has rows, and no number is drawn.
     warm_stages : int, default=0
-        Number of stages after the first one in which batches do not grow yet (the paper's remark
-        7).
+        Number of stages after the first one in which batches do not grow yet (remark 7 of the
+        paper).
     schedule : {"geometric", "factorial"}, default="geometric"
         "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
         :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
         and ``schedule`` by the constants of the paper's corollary 4 (5 for Huber's loss) with b =
-        3 and p = 2. The rows seldom suffice for one such stage; if they do not, there is a
-        warning. "theory" needs ``alpha`` > 0, because it takes L / alpha as the condition number,
-        with L computed from all rows of X.
+        3 and p = 2. Most data sets have too few rows for even one such stage, in which case there
+        is a warning. "theory" needs ``alpha`` > 0, because it takes L / alpha as the condition
+        number, with L computed from all rows of X.
     fit_intercept : bool, default=True
-        Append a feature of value 1, which is regularised like any other.
+        Whether to append a feature of value 1, which is regularised like any other.
     shuffle : bool, default=True
-        Train on the rows of ``fit`` and ``partial_fit`` in random order. Inside TreeCV, the
-        evaluation chooses the order.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. With
+        ``method="treecv"``, the ``order`` parameter of the cross-validation decides instead.
     random_state : int, RandomState instance or None, default=None
-        Seed of that order and of the lengths of inner phases. Inside TreeCV, None stands for the
-        evaluation's seed.
+        Seed of the random order and of the lengths of inner phases. With ``method="treecv"``, None
+        stands for the seed of the cross-validation.
     n_epochs : int, default=1
-        The passes of ``fit`` over its rows, each in a new random order; ``partial_fit`` makes one.
-        Inside TreeCV, the updates per row: one on the row itself, the others on rows seen before.
+        Number of passes of ``fit`` over its rows, each in a new random order if ``shuffle`` is
+        True; ``partial_fit`` always makes one pass. With ``method="treecv"``, number of updates
+        per training row: one with the row itself, the others with randomly drawn training rows.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
-        Weights, of the type of X (float64 or float32). Within an inner phase these are the
-        iterate, within a batch the anchor.
+        Weights of the features, in the type of X (float64 or float32). After a row of an inner
+        phase they are the current iterate, after a row of a batch the anchor.
     intercept_ : ndarray of shape (1,)
         Weight of the appended feature; 0 if ``fit_intercept`` is False.
     n_rows_used_ : int
-        Number of rows that have influenced the weights: all but those of an incomplete batch.
+        Number of rows that have influenced the weights, which are all rows except those of an
+        incomplete batch.
     t_ : int
-        Number of rows seen, in all epochs.
+        Number of rows trained on, counted once per epoch.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if X has column names.
+        Names of the features; only set if X has column names.
 
     See Also
     --------
@@ -392,8 +418,8 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     moves the prediction of a row at most to its target. Only rows of :math:`|x|^2` above S have
     less weight.
 
-    Training on sparse rows takes time proportional to their nonzeros and gives the same model as
-    dense rows.
+    Training on sparse rows takes time proportional to the number of nonzeros and gives the same
+    model as training on dense rows.
 
     References
     ----------
