@@ -493,7 +493,7 @@ def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
     if number is not None:
         raise ValueError(
             "class_weight must be above 0 for some training row of each fold, but is 0 for all "
-            f"training rows of fold {number}; use, for example, stratified folds instead."
+            f"training rows of fold {number}; use stratified folds instead."
         )
 
 
