@@ -80,7 +80,7 @@ def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarr
 def _models_of_small_data_are_shared() -> Iterator[None]:
     """Share also what takes longer to look up than to train, because tests have few rows."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("optuna_treecv.engines.treecv.shared_learner._LEAST_BYTES", 1)
+        patch.setattr("optuna_treecv.engines.treecv.shared_learner._MIN_PHASE_BYTES", 1)
         yield
 
 

@@ -417,7 +417,7 @@ def test_repeats_of_the_same_rows_in_other_orders():
 
 
 def test_only_models_that_are_worth_it_are_kept(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.engines.treecv.shared_learner._LEAST_BYTES", 2**12)
+    monkeypatch.setattr("optuna_treecv.engines.treecv.shared_learner._MIN_PHASE_BYTES", 2**12)
     X, y = make(PegasosClassifier(), n_rows=4200)
     cache = ModelCache()
     for cv in (2048, 4096, "loo"):

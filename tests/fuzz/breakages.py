@@ -97,8 +97,8 @@ BREAKAGES = [
     ),
     Breakage(
         "rows elsewhere: a model is not trained on the last row of a block",
-        "(self._models, state, begin, end, how)",
-        "(self._models, state, begin, end - 1, how)",
+        "(self._models, state, begin, end, method)",
+        "(self._models, state, begin, end - 1, method)",
         "test_distributed::test_every_model_sees_its_rows_in_order_and_none_that_it_tests",
     ),
     Breakage(
@@ -141,9 +141,9 @@ BREAKAGES = [
     ),
     Breakage(
         "sweep: a reading of a piece serves one model alone",
-        "                    n_updates += self._serve(models, self.bounds[at + 1])\n",
-        "                    n_updates += self._serve(models[:1], self.bounds[at + 1])\n"
-        "                    self.waiting[at] += models[1:]\n"
+        "                    n_updates += self._process(models, self.bounds[piece + 1])\n",
+        "                    n_updates += self._process(models[:1], self.bounds[piece + 1])\n"
+        "                    self.waiting[piece] += models[1:]\n"
         "                    break\n",
         "test_sweeps::test_so_many_readings",
     ),

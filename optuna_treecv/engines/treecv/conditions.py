@@ -51,18 +51,18 @@ from optuna_treecv.rows.layout import RowLayout
 NO_PARTIAL_FIT = "it has no partial_fit"
 
 # The maximal number of pairs of consecutive rows whose targets are compared.
-_PAIRS = 1000
+_MAX_PAIRS = 1000
 
 # The folds keep the order of the data if rows that are consecutive in the tree are, on average,
 # less than this share of all rows apart in the data as given. In a random order it is a third.
-_NEAR = 0.25
+_MAX_MEAN_DISTANCE = 0.25
 
 # Targets of consecutive rows are similar if their mean difference is below this share of the mean
 # difference between distant rows.
-_ALIKE = 0.8
+_MAX_RATIO = 0.8
 
 # The difference between these two means must also exceed this number of standard errors.
-_ERRORS = 4.0
+_MIN_ERRORS = 4.0
 
 
 def why_no_tree(request: Request) -> str:
@@ -182,8 +182,8 @@ def check_incremental_estimator(request: Request) -> None:
             estimator.check_parameters(but=searched)
     elif isinstance(parts.last, CompiledEstimator):
         n_prefix = len(parts.prefix)
-        of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
-        parts.last.check_parameters(but=of_last)
+        searched_of_last = [name[n_prefix:] for name in searched if name.startswith(parts.prefix)]
+        parts.last.check_parameters(but=searched_of_last)
 
 
 def free_parameters_of(request: Request) -> Collection[str]:
@@ -213,16 +213,16 @@ def lane_parameters(estimator: Any) -> tuple[str, ...]:
 def n_epochs_of(request: Request, method: str) -> int:
     """Return the number of epochs, given by the request or by the estimator's ``n_epochs``."""
     estimator = request.estimator
-    of_request = request.given_epochs or 1
-    of_estimator = _epochs_of(estimator, request.searched)
-    if of_request > 1 and of_estimator > 1:
+    requested = request.given_epochs or 1
+    own_epochs = _epochs_of(estimator, request.searched)
+    if requested > 1 and own_epochs > 1:
         raise ValueError(
-            f"n_epochs must be given once, got n_epochs={of_request} and {name_of(estimator)} "
-            f"with n_epochs={of_estimator}."
+            f"n_epochs must be given once, got n_epochs={requested} and {name_of(estimator)} "
+            f"with n_epochs={own_epochs}."
         )
-    if of_request > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
-        raise ValueError(f"n_epochs must be None if it is searched, got n_epochs={of_request}.")
-    n_epochs = max(of_request, of_estimator)
+    if requested > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
+        raise ValueError(f"n_epochs must be None if it is searched, got n_epochs={requested}.")
+    n_epochs = max(requested, own_epochs)
     last, report = last_step(estimator), request.settings.report
     if n_epochs == 1:
         return 1
@@ -261,7 +261,7 @@ def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
     return most
 
 
-def _why_in_memory(request: Request, n_epochs: int) -> str:
+def why_in_memory(request: Request, n_epochs: int) -> str:
     """Return why the rows must be in memory; "" if a few sequential readings suffice."""
     if request.settings.order == "random":
         return "order='random' reads the rows of each phase in a random order"
@@ -307,14 +307,14 @@ def warning_of_order(request: Request) -> str:
         return ""
     if y is None or y.ndim > 1 or len(y) < 3:
         return ""
-    at = np.linspace(0, len(y) - 2, min(len(y) - 1, _PAIRS)).astype(np.intp)
+    positions = np.linspace(0, len(y) - 2, min(len(y) - 1, _MAX_PAIRS)).astype(np.intp)
     order = cut.order
-    distances = np.abs(order[at + 1].astype(np.int64) - order[at].astype(np.int64))
-    if distances.mean() >= _NEAR * len(y):
+    distances = np.abs(order[positions + 1].astype(np.int64) - order[positions].astype(np.int64))
+    if distances.mean() >= _MAX_MEAN_DISTANCE * len(y):
         return ""
     are_classes = is_classifier(request.estimator)
     targets = data.codes() if are_classes else as_numbers(y)
-    if not _are_alike(targets[at], targets[at + 1], are_classes):
+    if not _are_similar(targets[positions], targets[positions + 1], are_classes):
         return ""
     return (
         "The rows have an order in which consecutive rows have similar targets. The tree trains "
@@ -324,14 +324,14 @@ def warning_of_order(request: Request) -> str:
     )
 
 
-def _are_alike(targets: np.ndarray, following: np.ndarray, are_classes: bool) -> bool:
+def _are_similar(targets: np.ndarray, following: np.ndarray, are_classes: bool) -> bool:
     """Return whether targets are more similar to the next row's target than to distant targets."""
     differ = np.not_equal if are_classes else np.subtract
     distant = np.roll(targets, len(targets) // 2)
     near, far = (np.abs(differ(targets, other)).astype(float) for other in (following, distant))
     error = np.sqrt((near.var() + far.var()) / len(near))
     gain = far.mean() - near.mean()
-    return bool(near.mean() < _ALIKE * far.mean() and gain > _ERRORS * error)
+    return bool(near.mean() < _MAX_RATIO * far.mean() and gain > _MIN_ERRORS * error)
 
 
 class Preprocessing(NamedTuple):

@@ -57,10 +57,10 @@ from optuna_treecv.engines.treecv.sweeps import rows_to_read
 from optuna_treecv.engines.treecv.trained import declined
 from optuna_treecv.engines.treecv.trained import Training
 from optuna_treecv.engines.treecv.trained import WalkedPlan
-from optuna_treecv.engines.treecv.walk import beside_the_spine
-from optuna_treecv.engines.treecv.walk import ends_within
 from optuna_treecv.engines.treecv.walk import Pending
-from optuna_treecv.engines.treecv.walk import phases_of_spine
+from optuna_treecv.engines.treecv.walk import spine_phases
+from optuna_treecv.engines.treecv.walk import step_ends_within
+from optuna_treecv.engines.treecv.walk import subtrees_beside_spine
 from optuna_treecv.engines.treecv.walk import sum_along_tree
 from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.engines.treecv.walk import walk_spine
@@ -99,7 +99,7 @@ def _is_linear(estimator: Estimator) -> bool:
     return issubclass(kind, LinearEstimator) or (from_sklearn and is_model)
 
 
-def _readings(request: Request) -> str:
+def _describe_readings(request: Request) -> str:
     """Return ", which is read ... times" for rows on disk, to end a sentence; else ""."""
     data = request.data
     if not data.is_large:
@@ -121,7 +121,7 @@ class TreePlan(WalkedPlan):
             early_reports="rows",
             shared_parameters=lane_parameters(request.estimator),
             averages_models=_is_linear(request.estimator),
-            readings=_readings(request),
+            readings=_describe_readings(request),
         )
 
     def early(self, training: Training) -> Generator[RowProgress]:
@@ -132,7 +132,7 @@ class TreePlan(WalkedPlan):
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
         """Walk the tree, from where the first pass ended if early scores were requested."""
         if self.request.wants_average:
-            return walk_averaging(training)
+            return walk_and_average(training)
         if training.first_pass is not None:
             return training.first_pass.walk_remaining()
         plan, blocks = training.repeat.plan, training.repeat.blocks
@@ -147,10 +147,10 @@ class TreePlan(WalkedPlan):
             yield from super().evaluate(work)
             return
         learners = [bound.learner for bound in work.bound]
-        least, most = Lanes.least(learners[0]), Lanes.most(learners[0])
-        for first in range(0, len(candidates), max(1, most)):
-            members = range(first, min(first + most, len(candidates)))
-            if len(members) >= least:
+        min_size, max_size = Lanes.min_learners(learners[0]), Lanes.max_learners(learners[0])
+        for first in range(0, len(candidates), max(1, max_size)):
+            members = range(first, min(first + max_size, len(candidates)))
+            if len(members) >= min_size:
                 yield from self._walk_lanes(work, learners, members)
 
     def _walk_lanes(
@@ -162,35 +162,35 @@ class TreePlan(WalkedPlan):
         """
         candidates, sinks, repeat, _, watch, _ = work
         plan, n_threads = repeat.plan, self.request.settings.n_threads
-        on_lanes = [learners[i] for i in members]
+        lane_learners = [learners[i] for i in members]
         if self.request.settings.is_early and repeat.number == 0:
-            early = EarlyLanes(plan, on_lanes, self.request.scoring.first, n_threads, watch)
+            early = EarlyLanes(plan, lane_learners, self.request.scoring.first, n_threads, watch)
             arrays, alive = early.evaluate()
             progress = early.lanes
         else:
-            lanes, alive = Lanes(on_lanes, COUNT_BYTES), list(range(len(on_lanes)))
-            out, arrays = _outputs(plan, lanes, len(on_lanes))
+            lanes, alive = Lanes(lane_learners, COUNT_BYTES), list(range(len(lane_learners)))
+            out, arrays = _allocate(plan, lanes, len(lane_learners))
             n_updates = walk_lanes(plan, lanes, out, repeat.blocks, n_threads)
-            progress = [Lane(n_updates=n_updates) for _ in on_lanes]
+            progress = [Lane(n_updates=n_updates) for _ in lane_learners]
         outputs = dict(zip(alive, arrays, strict=True))
         for number, (candidate, lane) in enumerate(zip(members, progress, strict=True)):
             cost = sinks[candidate].cost
             cost.n_updates += lane.n_updates
-            cost.seconds_prepare = on_lanes[0].rows.seconds
+            cost.seconds_prepare = lane_learners[0].rows.seconds
             yield from lane.progress(plan, candidate)
             if lane.pruned_at is not None:
                 continue
-            of_model = outputs[number]
-            if of_model.array.nbytes < LEAST_PART and not of_model.was_kept:
-                of_model = ArrayThenCount.of(of_model.array, 0)
-            leaves = self.leaves_for(candidates[candidate], repeat, learners[candidate], of_model)
+            record = outputs[number]
+            if record.array.nbytes < LEAST_PART and not record.was_kept:
+                record = ArrayThenCount.of(record.array, 0)
+            leaves = self.leaves_for(candidates[candidate], repeat, learners[candidate], record)
             yield TestedFolds(
                 candidate,
                 plan.root,
                 lane.n_updates,
                 leaves.tested(plan.root),
                 called=leaves.called,
-                record=of_model,
+                record=record,
             )
 
     def cost(self) -> str:
@@ -198,7 +198,7 @@ class TreePlan(WalkedPlan):
         return cost_of_tree(self.request, self.n_epochs)
 
 
-def walk_averaging(training: Training) -> Generator[TestedBlock]:
+def walk_and_average(training: Training) -> Generator[TestedBlock]:
     """Walk the tree, and add the mean of all fold models to ``training.models``."""
     plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
     learner = training.learner
@@ -221,12 +221,12 @@ def walk_averaging(training: Training) -> Generator[TestedBlock]:
     for block, n_updates in walk_tree(plan, learner, test, blocks, n_threads):
         if block == blocks[-1]:
             total = sum_along_tree(plan, sums, plan.root)
-            as_estimator = partial(_average, leaves.estimator, learner)
+            as_estimator = partial(_average_estimator, leaves.estimator, learner)
             training.models.append(FoldModels(0, total, plan.n_folds, as_estimator))
         yield block, n_updates
 
 
-def _average(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Estimator:
+def _average_estimator(candidate: Candidate, learner: ModelTrainer, mean: Array) -> Estimator:
     """Return a fitted estimator with ``mean``, the mean of the fold models, as its model.
 
     For each prediction, Blum, Kalai & Langford (1999) draw one of the fold models at random (the
@@ -276,7 +276,7 @@ class Lane:
             yield RowProgress(candidate, NESTED_STEP, self.nested, is_pruned)
 
 
-def _outputs(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[ArrayThenCount]]:
+def _allocate(plan: Partition, lanes: Lanes, n_models: int) -> tuple[Array, list[ArrayThenCount]]:
     """Allocate the outputs of all models: one array, and for each model a view with its count."""
     shape = plan.n_rows, lanes.n_outputs
     whole, parts = ArrayThenCount.side_by_side(
@@ -300,7 +300,9 @@ class FirstPass:
         self._plan = training.repeat.plan
         self._learner = training.learner
         self._metric = training.plan.request.scoring.first
-        self._scored = partial(scored, self._learner, self._metric, training.leaves.estimator)
+        self._compute_scores = partial(
+            compute_row_scores, self._learner, self._metric, training.leaves.estimator
+        )
         self._n_threads = training.plan.request.settings.n_threads
         self._states: dict[Node, Opaque] = {}  # the states of the nodes on the left spine
         self._pending: list[Pending] | None = None
@@ -308,19 +310,19 @@ class FirstPass:
     def events(self) -> Generator[RowProgress]:
         """Train in one pass, then down to 16 nodes; yield the scores at each step."""
         training = self._training
-        is_large = self._plan.n_folds >= FEWEST_FOLDS
+        has_nested_scores = self._plan.n_folds >= FEWEST_FOLDS
         training.is_training = True
         ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
         scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
         for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
-            scores.add(*self._scored(outputs, rows))
+            scores.add(*self._compute_scores(outputs, rows))
             training.n_needed += len(outputs)
             training.n_walked += len(outputs)
             if step is not None:
                 yield RowProgress(0, step, scores)
         if not self._states:
             training.n_needed = 0  # the walk cannot use this pass and starts from the root
-        if is_large:
+        if has_nested_scores:
             yield RowProgress(0, NESTED_STEP, self._nested_scores())
 
     def _nested_scores(self) -> RowScores:
@@ -329,7 +331,7 @@ class FirstPass:
         nodes = plan.blocks(NESTED_FOLDS)
         outputs = learner.rows.empty((plan.n_rows, learner.n_outputs), learner.dtype)
         pending = self._pending_below(plan.root, nodes[0])
-        models, n_updates = _models_at(nodes, plan, learner, outputs, self._n_threads, pending)
+        models, n_updates = _walk_to_nodes(nodes, plan, learner, outputs, self._n_threads, pending)
         self._training.n_needed += n_updates
         self._training.n_walked += n_updates
         pending = self._pending_below(nodes[0], FIRST_LEAF)
@@ -337,7 +339,7 @@ class FirstPass:
         self._pending += [Pending(node, models[node]) for node in nodes[1:]]
         start, stop = plan.rows(plan.root)
         scores = empty_scores(self._metric, stop - start, self._learner.rows)
-        scores.add(*self._scored(outputs[start:stop], slice(start, stop)))
+        scores.add(*self._compute_scores(outputs[start:stop], slice(start, stop)))
         return scores
 
     def walk_remaining(self) -> Generator[TestedBlock]:
@@ -354,7 +356,9 @@ class FirstPass:
 
         ``top`` and ``bottom`` are nodes on the left spine.
         """
-        return beside_the_spine(self._plan, self._states, top, bottom) if self._states else None
+        if not self._states:
+            return None
+        return subtrees_beside_spine(self._plan, self._states, top, bottom)
 
 
 @dataclass(eq=False)
@@ -413,30 +417,30 @@ class EarlyLanes:
             return [], []
         plan, lanes = self.plan, self._lanes
         if pending is None:
-            pending = beside_the_spine(plan, self._states, plan.root, FIRST_LEAF)
-        out, outputs = _outputs(plan, lanes, len(self._members))
+            pending = subtrees_beside_spine(plan, self._states, plan.root, FIRST_LEAF)
+        out, outputs = _allocate(plan, lanes, len(self._members))
         blocks = divide_nodes(plan, [subtree.node for subtree in pending], self.n_jobs)
-        self._count(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
+        self._count_updates(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
         return outputs, self._members
 
     def _first_pass(self) -> None:
         steps, n_before = steps_of_spine(self.plan), 0
         progressive: list[Opaque] = [lane.progressive for lane in self.lanes]
         lanes, state = self._lanes, self._lanes.start()
-        for node, phase in phases_of_spine(self.plan):
+        for node, phase in spine_phases(self.plan):
             rows, begin = phase.rows, 0
-            for end in ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
+            for end in step_ends_within(steps, n_before, phase.n_rows) if phase.n_rows else []:
                 n_members = len(self._members)
                 out = np.empty((n_members * (end - begin), lanes.n_outputs), lanes.dtype)
                 self._lanes.test_then_train(state, cut(rows, begin, end), out)
                 by_model = out.reshape(n_members, end - begin, -1)
-                self._add(progressive, by_model, rows, begin, end)
-                self._count(end - begin)
+                self._add_scores(progressive, by_model, rows, begin, end)
+                self._count_updates(end - begin)
                 begin = end
                 step = steps.get(n_before + end)
                 if step is not None and step >= FIRST_STEP:
                     tail = progressive[min(self._alive)].tail
-                    state = self._drop(step, progressive, tail, [state])[0]
+                    state = self._prune(step, progressive, tail, [state])[0]
                     if not self._alive:
                         return
             n_before += phase.n_rows
@@ -451,26 +455,26 @@ class EarlyLanes:
         nodes = plan.blocks(NESTED_FOLDS)
         shape = len(self._members) * lanes.out_rows, lanes.n_outputs
         out = lanes.rows.empty(shape, lanes.dtype)
-        pending = beside_the_spine(plan, self._states, plan.root, nodes[0])
-        models, n_updates = _models_at(nodes, plan, lanes, out, self.n_jobs, pending)
-        self._count(n_updates)
+        pending = subtrees_beside_spine(plan, self._states, plan.root, nodes[0])
+        models, n_updates = _walk_to_nodes(nodes, plan, lanes, out, self.n_jobs, pending)
+        self._count_updates(n_updates)
         start, stop = plan.rows(plan.root)
         n_rows, rows = stop - start, self.learners[0].rows
         scores: list[Opaque] = [None for _ in self.learners]
         for number in self._members:
             scores[number] = self.lanes[number].nested = empty_scores(self.metric, n_rows, rows)
         by_model = out.reshape(len(self._members), lanes.out_rows, -1)[:, start:stop]
-        self._add(scores, by_model, slice(start, stop), 0, n_rows)
+        self._add_scores(scores, by_model, slice(start, stop), 0, n_rows)
         states = [models[node] for node in nodes[1:]]
         below = [node for node in self._states if node.last <= nodes[0].last]
         self._states = {node: self._states[node] for node in below}
-        states = self._drop(NESTED_STEP, scores, slice(0, n_rows), states)
+        states = self._prune(NESTED_STEP, scores, slice(0, n_rows), states)
         if not self._alive:
             return None
         others = [Pending(node, state) for node, state in zip(nodes[1:], states, strict=True)]
-        return beside_the_spine(plan, self._states, nodes[0], FIRST_LEAF) + others
+        return subtrees_beside_spine(plan, self._states, nodes[0], FIRST_LEAF) + others
 
-    def _add(
+    def _add_scores(
         self, scores: Sequence[RowScores], out: Array, rows: Rows, begin: int, end: int
     ) -> None:
         """Add the scores of ``rows[begin:end]`` for each learner that has not been pruned.
@@ -480,14 +484,14 @@ class EarlyLanes:
         for number, outputs in zip(self._members, out, strict=True):
             if number in self._alive:
                 learner, part = self.learners[number], cut(rows, begin, end)
-                values = scored(learner, self.metric, learner.settings, outputs, part)
+                values = compute_row_scores(learner, self.metric, learner.settings, outputs, part)
                 scores[number].add(*values)
 
-    def _count(self, n_rows: int) -> None:
+    def _count_updates(self, n_rows: int) -> None:
         for number in self._alive:
             self.lanes[number].n_updates += n_rows
 
-    def _drop(
+    def _prune(
         self, step: int, scores: Sequence[RowScores], rows: "slice[int]", states: list[Array]
     ) -> list[Array]:
         """Prune learners; return the states to continue with.
@@ -504,17 +508,18 @@ class EarlyLanes:
             self._alive.remove(alive[i])
         if not 0 < 2 * len(self._alive) <= len(self._members):
             return states
-        places = [i for i, number in enumerate(self._members) if number in self._alive]
-        fewer = self._lanes.only(places)
-        taken = [fewer.take(self._lanes, state, places) for state in states]
+        positions = [i for i, number in enumerate(self._members) if number in self._alive]
+        remaining = self._lanes.only(positions)
+        taken = [remaining.take(self._lanes, state, positions) for state in states]
         self._states = {
-            node: fewer.take(self._lanes, state, places) for node, state in self._states.items()
+            node: remaining.take(self._lanes, state, positions)
+            for node, state in self._states.items()
         }
-        self._lanes, self._members = fewer, [self._members[i] for i in places]
+        self._lanes, self._members = remaining, [self._members[i] for i in positions]
         return taken
 
 
-def _models_at(
+def _walk_to_nodes(
     nodes: list[Node],
     plan: Partition,
     learner: Learner | Lanes,
@@ -533,7 +538,7 @@ def _models_at(
         models[node] = state
         return 0
 
-    blocks = walk_tree(plan, learner, test, nodes, n_jobs, pending, stays_above=True)
+    blocks = walk_tree(plan, learner, test, nodes, n_jobs, pending, stops_at_blocks=True)
     return models, sum(n_updates for _, n_updates in blocks)
 
 
@@ -555,14 +560,14 @@ def walk_lanes(
 
 
 def empty_scores(
-    metric: Metric, n_rows: int, of: PreparedRows, ends: Collection[int] = ()
+    metric: Metric, n_rows: int, rows: PreparedRows, ends: Collection[int] = ()
 ) -> RowScores:
     """Return a ``RowScores`` for up to ``n_rows`` rows; scores of 0 or 1 take one byte each."""
     is_error = isinstance(metric, Loss) and metric.is_zero_one
-    return RowScores(n_rows, of.score_weights is not None, ends, np.int8 if is_error else float)
+    return RowScores(n_rows, rows.score_weights is not None, ends, np.int8 if is_error else float)
 
 
-def scored(
+def compute_row_scores(
     learner: Learner, metric: Metric, estimator: Estimator, outputs: Array, rows: Rows
 ) -> tuple[Array, Array | None]:
     """Return the score of each row, and the row's weight in the mean (None for equal weights).

@@ -42,7 +42,7 @@ class Leaves:
         The metrics to compute; empty if only outputs are needed.
     at_leaf : collection of int
         The indices of the metrics that need the fitted estimator, not only outputs.
-    at_rows : ndarray of shape (plan.n_rows,) or None
+    prepared_rows : ndarray of shape (plan.n_rows,) or None
         The index of the prepared row for each row of the plan. None if these are the same.
     outputs : ArrayThenCount or None
         The array that receives the outputs for all rows of the plan, (plan.n_rows, n_outputs). If
@@ -59,7 +59,7 @@ class Leaves:
     estimator: Any = None
     metrics: Sequence[Metric] = ()
     at_leaf: Collection[int] = ()
-    at_rows: np.ndarray | None = None
+    prepared_rows: np.ndarray | None = None
     outputs: "ArrayThenCount | None" = None
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Leaves:
         """Store the outputs of a fold's model, and call the scorers that need the model."""
         learner = self.learner
         start, stop = low, high = self.plan.rows(fold)
-        tested = None if self.at_rows is None else self.at_rows[start:stop]
+        tested = None if self.prepared_rows is None else self.prepared_rows[start:stop]
         if tested is not None:  # learners only test ranges of rows
             low, high = int(tested.min()), int(tested.max()) + 1
         if self.outputs is not None:
@@ -142,7 +142,7 @@ class Leaves:
 
     def _part(self, start: int, stop: int) -> Any:
         """Return the indices of the prepared rows for the plan's rows start to stop - 1."""
-        return slice(start, stop) if self.at_rows is None else self.at_rows[start:stop]
+        return slice(start, stop) if self.prepared_rows is None else self.prepared_rows[start:stop]
 
 
 def kernel_test(

@@ -131,16 +131,16 @@ class Scored(NamedTuple):
 
 
 def train(
-    block: Block, models: Models, state: Any, start: int, stop: int, how: str = "update"
+    block: Block, models: Models, state: Any, start: int, stop: int, method: str = "update"
 ) -> Any:
     """Return a copy of a state, trained on the prepared rows start to stop - 1 of the block.
 
-    ``start`` and ``stop`` count the rows of all blocks. ``how`` is the learner's method to call:
-    "update", "survey" or "replay".
+    ``start`` and ``stop`` count the rows of all blocks. ``method`` is the method of the learner to
+    call: "update", "survey" or "replay".
     """
     learner = models.bind(block.rows)
     state = _copy_state(learner, state)
-    getattr(learner, how)(state, block.slice_of(start, stop))
+    getattr(learner, method)(state, block.slice_of(start, stop))
     return state
 
 
@@ -287,13 +287,13 @@ class RemoteTree:
         """Train a state on a phase, after which it is the state of ``node``."""
         spans = self.blocks.spans(phase.start, phase.stop)
         start, stop = self._plan.rows(node)
-        for how in ("survey", "replay") if self._surveys and len(spans) > 1 else ("update",):
+        for method in ("survey", "replay") if self._surveys and len(spans) > 1 else ("update",):
             for block, begin, end in spans:
                 # The priority of the call is the number of rows on the longest path of training
                 # after it. Below a node, this path has about as many rows as the node holds out.
                 n_left = phase.stop - end + stop - start
                 state = yield RemoteCall(
-                    block, train, (self._models, state, begin, end, how), n_left
+                    block, train, (self._models, state, begin, end, method), n_left
                 )
         self.n_updates += phase.n_rows
         return state
@@ -322,7 +322,7 @@ class RemoteTree:
         yield from self._descend(node, state)
 
 
-def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
+def _run_steps(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
     """Run coroutines concurrently, and yield each time all of them wait for calls."""
     ready: list[tuple[Steps, Any]] = [(part, None) for part in parts]
     waiting: dict[RemoteCall, Steps] = {}
@@ -347,13 +347,13 @@ def _run(blocks: RemoteBlocks, parts: Iterable[Steps]) -> Generator[None]:
 
 def plan_remote_tree(request: Request) -> Plan | Declined:
     """Return the plan for an incremental estimator on remote rows, or decline the request."""
-    if why_not := _why_not(request) or why_no_tree(request):
+    if why_not := _reason_against_remote(request) or why_no_tree(request):
         return declined(request, why_not)
     check_incremental_estimator(request)
     return RemoteTreePlan(request)
 
 
-def _why_not(request: Request) -> str:
+def _reason_against_remote(request: Request) -> str:
     """Return the reason why models cannot be trained on remote rows; "" if they can be."""
     settings, estimator = request.settings, request.estimator
     parts = split(estimator)
@@ -410,8 +410,8 @@ class RemoteTreePlan(TrainedPlan):
         check_has_row_scores(self.request, leaves, learners[0])
         n, n_trees = len(candidates), 1
         if n > 1:
-            most = max(1, Lanes.most(learners[0]))
-            n_trees = _n_trees(n, most, repeat.plan.n_folds, learners[0])
+            max_models = max(1, Lanes.max_learners(learners[0]))
+            n_trees = _n_trees(n, max_models, repeat.plan.n_folds, learners[0])
         members = [part.tolist() for part in np.array_split(np.arange(n), n_trees)]
         metrics, needs_outputs = self.request.scoring.metrics, self.request.needs_predictions
         scored = Scored(metrics, list(leaves.at_leaf), candidates[0], needs_outputs)
@@ -420,9 +420,9 @@ class RemoteTreePlan(TrainedPlan):
             of_tree = [learners[i] for i in part]
             models = self._models(candidates[0], repeat, of_tree, self.responses)
             trees.append(RemoteTree(repeat, models, scored, of_tree[0]))
-        with closing(_run(trees[0].blocks, [tree.walk() for tree in trees])) as steps:
+        with closing(_run_steps(trees[0].blocks, [tree.walk() for tree in trees])) as steps:
             for tree, part in zip(trees, members, strict=True):
-                yield from _folds_of(tree, part, steps, work, leaves.methods)
+                yield from _yield_folds(tree, part, steps, work, leaves.methods)
 
     def _models(
         self,
@@ -446,7 +446,7 @@ class RemoteTreePlan(TrainedPlan):
         scored = Scored((), [], candidate, needs_outputs=True)
         models = self._models(candidate, repeat, [learner], (method,))
         tree, plan = RemoteTree(repeat, models, scored, learner), repeat.plan
-        for _ in _run(tree.blocks, [tree.walk()]):
+        for _ in _run_steps(tree.blocks, [tree.walk()]):
             pass
         outputs = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
         for node, _, of_node in tree.tested.values():
@@ -460,12 +460,12 @@ class RemoteTreePlan(TrainedPlan):
         learner = self.learner(candidate, self.rows(repeat))
         models = self._models(candidate, repeat, [learner], self.responses)
         tree = RemoteTree(repeat, models, Scored((), [], candidate, False), learner)
-        for _ in _run(tree.blocks, [tree.fit()]):
+        for _ in _run_steps(tree.blocks, [tree.fit()]):
             pass
-        return self.as_fitted(candidate, tree.fitted)
+        return self.finish_estimator(candidate, tree.fitted)
 
 
-def _folds_of(
+def _yield_folds(
     tree: RemoteTree,
     members: Sequence[int],
     steps: Iterator[None],
@@ -502,19 +502,19 @@ def _folds_of(
         first = folds.last
 
 
-def _n_trees(n_models: int, most: int, n_folds: int, learner: Any) -> int:
-    """Return the number of trees into which to divide a batch, with at most ``most`` models each.
+def _n_trees(n_models: int, max_models: int, n_folds: int, learner: Any) -> int:
+    """Return the number of trees into which to divide a batch, of at most ``max_models`` each.
 
     The time of T trees is about n c (1 + T log2(2 k) / W), with n rows, k folds and W blocks. Here
     c is the time of training the models of one tree on one row. The first term is the longest path
     through a tree, the second the work per block.
     """
-    fewest, n_blocks = -(-n_models // most), len(learner.rows.X.bounds) - 1
+    min_trees, n_blocks = -(-n_models // max_models), len(learner.rows.X.bounds) - 1
 
     def seconds(n_trees: int) -> float:
-        of_row = _TIME_PER_ROW + _TIME_PER_MODEL * -(-n_models // n_trees)
-        return of_row * (1 + n_trees * log2(2 * n_folds) / n_blocks)
+        row_time = _TIME_PER_ROW + _TIME_PER_MODEL * -(-n_models // n_trees)
+        return row_time * (1 + n_trees * log2(2 * n_folds) / n_blocks)
 
     return min(
-        {fewest, *range(fewest, n_models // _MIN_MODELS_PER_TREE + 1), n_models}, key=seconds
+        {min_trees, *range(min_trees, n_models // _MIN_MODELS_PER_TREE + 1), n_models}, key=seconds
     )

@@ -103,7 +103,7 @@ class SharedLearner:
         self._root = root
         self._breakpoints = learner.breakpoints
         self._planned: tuple[Partition, bytes] | None = None
-        self._counting = Lock()
+        self._count_lock = Lock()
 
     @cached_property
     def _settings(self) -> list[bytes]:
@@ -155,7 +155,7 @@ class SharedLearner:
         before, size = state.model, self._learner.state_bytes
         self.update(state, phase)
         keys = {end: self._outputs_key(before.prefix.feed(phase, end), out[:end]) for end in ends}
-        if phase.n_updates * self._learner.row_bytes < _LEAST_BYTES:
+        if phase.n_updates * self._learner.row_bytes < _MIN_PHASE_BYTES:
             keys.clear()
         finds = map(self._cache.find, reversed(keys.values()))  # the longest beginning first
         cached = next((array for array in finds if array is not None), None)
@@ -178,7 +178,7 @@ class SharedLearner:
         finally:  # if the walk is stopped early, a later one can resume from here
             if keys and begin > done and is_whole:  # unless a signal interrupted the training
                 outputs = out[:begin].reshape(-1).view(np.uint8)
-                array = _frozen(np.concatenate((outputs, model)))
+                array = _freeze(np.concatenate((outputs, model)))
                 self._cache.keep(keys[begin], array, seconds)
 
     def _outputs_key(self, prefix: Prefix, outputs: np.ndarray) -> Key:
@@ -194,8 +194,8 @@ class SharedLearner:
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)
             return 0
-        if self._fits_a_call(plan, node, state.model.prefix):
-            n_updates = self._walk_at_once(plan, node, state, out)
+        if self._may_walk_in_one_call(plan, node, state.model.prefix):
+            n_updates = self._walk_in_one_call(plan, node, state, out)
             if n_updates is not None:
                 return n_updates
         n_updates = 0
@@ -206,23 +206,23 @@ class SharedLearner:
             n_updates += phase.n_updates + self.walk_subtree(plan, child, branch, out)
         return n_updates
 
-    def _fits_a_call(self, plan: Partition, node: Node, prefix: Prefix) -> bool:
+    def _may_walk_in_one_call(self, plan: Partition, node: Node, prefix: Prefix) -> bool:
         """Return whether a subtree may be walked in one call of the kernel.
 
         It may be if none of its models will be cached. Otherwise its models must fit into the
         cache, the walk must be short, and no breakpoint may lie within the training of its models.
         """
         start, stop = plan.rows(node)
-        n_kept = count_nodes(node.n_folds, least_cached_folds(plan, self._learner.row_bytes))
-        n_most = plan.n_epochs * plan.n_rows
+        n_cached = count_nodes(node.n_folds, min_cached_folds(plan, self._learner.row_bytes))
+        n_total = plan.n_epochs * plan.n_rows
         n_updates = plan.n_epochs * (stop - start) * node.n_folds.bit_length()
-        return n_kept <= 1 or (
-            n_kept * self._learner.state_bytes <= self._cache.max_bytes * _CACHE_PER_CALL
+        return n_cached <= 1 or (
+            n_cached * self._learner.state_bytes <= self._cache.max_bytes * _CACHE_PER_CALL
             and n_updates * self._learner.row_bytes <= _BYTES_PER_CALL
-            and not any(prefix.n_seen < n_seen < n_most for n_seen in self._breakpoints)
+            and not any(prefix.n_seen < n_seen < n_total for n_seen in self._breakpoints)
         )
 
-    def _walk_at_once(
+    def _walk_in_one_call(
         self, plan: Partition, node: Node, state: Branch, out: np.ndarray
     ) -> int | None:
         """Walk a subtree in one call of the kernel, unless some of its models are already cached.
@@ -242,27 +242,27 @@ class SharedLearner:
             out[start:stop] = outputs.array
             return outputs.n_updates
         try:
-            least = least_cached_folds(plan, self._learner.row_bytes)
-            n_kept = max(1, count_nodes(node.n_folds, least))
-            prefixes = prefixes_below(state.model.prefix, plan, node, least)
+            min_folds = min_cached_folds(plan, self._learner.row_bytes)
+            n_cached = max(1, count_nodes(node.n_folds, min_folds))
+            prefixes = prefixes_below(state.model.prefix, plan, node, min_folds)
             keys = {i: self._key(prefix) for i, prefix in prefixes.items()}
             if any(map(self._cache.has, keys.values())):
                 return None
             model = self._state(state.model)
             began = perf_counter()
-            states = aligned_empty((n_kept, self._learner.state_bytes))
+            states = aligned_empty((n_cached, self._learner.state_bytes))
             n_updates = self._learner.walk_subtree(
-                plan, node, model, out, states, min(least, node.n_folds)
+                plan, node, model, out, states, min(min_folds, node.n_folds)
             )
             seconds = perf_counter() - began
             self._count(n_updates)
             if keys:
                 costs = [seconds * prefix.end / n_updates for prefix in prefixes.values()]
-                self._cache.keep_all(keys, _frozen(states), costs)
+                self._cache.keep_all(keys, _freeze(states), costs)
             if node != plan.root:
                 outputs.array[:] = out[start:stop]
                 outputs.n_updates = n_updates
-                self._cache.keep(key, _frozen(outputs.memory), seconds)
+                self._cache.keep(key, _freeze(outputs.memory), seconds)
             return n_updates
         finally:
             self._cache.release(key)
@@ -285,11 +285,11 @@ class SharedLearner:
                 key = self._key(model.prefix)
                 state = self._cache.find(key)
                 if state is None:
-                    return self._make(model, model.before, key)
+                    return self._train_model(model, model.before, key)
             model.state = state  # never changed again: branches in other threads share this model
         return state
 
-    def _make(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
+    def _train_model(self, model: LazyModel, before: LazyModel, key: Key) -> np.ndarray:
         """Train a model on its last phase and cache it, or wait for the thread that does so."""
         base = self._state(before)
         # Claimed only after ``base`` is available, because the owner of a claim must not wait.
@@ -305,14 +305,14 @@ class SharedLearner:
                 self._learner.update_part(Part(state, prefix.phase, model.begin, prefix.end))
                 seconds = perf_counter() - began
                 self._count(prefix.end - model.begin)
-                self._cache.keep(key, _frozen(state), seconds)
+                self._cache.keep(key, _freeze(state), seconds)
                 model.state = state
             return state
         finally:
             self._cache.release(key)
 
     def _count(self, n_updates: int) -> None:
-        with self._counting:
+        with self._count_lock:
             self.n_updates += n_updates
 
     def _key(self, prefix: Prefix) -> Key:
@@ -320,7 +320,7 @@ class SharedLearner:
         return Key(prefix.name, b"", settings, b"model", self._learner.state_bytes)
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
+def _freeze(array: np.ndarray) -> np.ndarray:
     """Make an array read-only, because it will be shared, and return it."""
     array.flags.writeable = False
     return array
@@ -328,12 +328,14 @@ def _frozen(array: np.ndarray) -> np.ndarray:
 
 # A model is cached only if its training phase reads at least this many bytes of rows. Looking up
 # and caching models then takes at most a fifth of their training time.
-_LEAST_BYTES = 2**18
+_MIN_PHASE_BYTES = 2**18
 
 
-def least_cached_folds(plan: Partition, row_bytes: float) -> int:
+def min_cached_folds(plan: Partition, row_bytes: float) -> int:
     """Return the minimal number of folds for which the model of a node is cached.
 
     The phase that leads to a node has about as many rows as the node holds out.
     """
-    return max(1, ceil(_LEAST_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows)))
+    return max(
+        1, ceil(_MIN_PHASE_BYTES * plan.n_folds / (row_bytes * plan.n_epochs * plan.n_rows))
+    )

@@ -105,18 +105,18 @@ class Descent:
     def begin(self, state: Any) -> None:
         """Add an untrained model, which the first phase trains to the model of the root."""
         phase = self.plan.first_phase
-        self._wait(Waiting(self.plan.root, state, phase, phase.start, phase.stop))
+        self._enqueue(Waiting(self.plan.root, state, phase, phase.start, phase.stop))
 
     def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
         """Add the model of a node; or the parent's model, which must still be trained."""
         if parent is not None:
             phase = self.plan.phase(parent, node)
-            self._wait(Waiting(node, state, phase, phase.start, phase.stop))
+            self._enqueue(Waiting(node, state, phase, phase.start, phase.stop))
             return
         start, stop = self.plan.rows(node)
-        is_whole = not self._ends and self._piece(start) == self._piece(stop - 1)
+        is_whole = not self._ends and self._piece_of_row(start) == self._piece_of_row(stop - 1)
         if node in self._ends or node.n_folds == 1 or is_whole:
-            self._wait(Waiting(node, state, None, start, stop))
+            self._enqueue(Waiting(node, state, None, start, stop))
             return
         left, right = self.plan.split(node)
         self.add(left, self._copy(state), node)
@@ -129,7 +129,7 @@ class Descent:
         """
         model.start = stop
         if model.start < model.stop:
-            self._wait(model)
+            self._enqueue(model)
             return False
         if model.phase is not None:
             self.add(model.node, model.state)
@@ -140,30 +140,30 @@ class Descent:
 
         Pieces that no model waits for are skipped. After the last piece, the first one is next.
         """
-        at = 0
+        piece = 0
         while self.waiting:
             numbers = sorted(self.waiting)
-            at = next((number for number in numbers if number >= at), numbers[0])
-            yield at, next((number for number in numbers if number > at), numbers[0])
+            piece = next((number for number in numbers if number >= piece), numbers[0])
+            yield piece, next((number for number in numbers if number > piece), numbers[0])
 
     def n_to_read(self) -> int:
         """Simulate the remaining walk; return the number of rows that it reads."""
         n_rows = 0
-        for at, _ in self.pieces():
-            stop = self.bounds[at + 1]
-            n_rows += stop - self.bounds[at]
-            while models := self.waiting.pop(at, []):
+        for piece, _ in self.pieces():
+            stop = self.bounds[piece + 1]
+            n_rows += stop - self.bounds[piece]
+            while models := self.waiting.pop(piece, []):
                 for model in models:
                     self.advance(model, min(stop, model.stop))
         return n_rows
 
-    def _wait(self, model: Waiting) -> None:
+    def _enqueue(self, model: Waiting) -> None:
         if model.start == model.stop:  # a phase without rows
             self.add(model.node, model.state)
         else:
-            self.waiting[self._piece(model.start)].append(model)
+            self.waiting[self._piece_of_row(model.start)].append(model)
 
-    def _piece(self, row: int) -> int:
+    def _piece_of_row(self, row: int) -> int:
         return bisect_right(self.bounds, row) - 1
 
 
@@ -224,16 +224,18 @@ class Sweep(Descent):
         """Read pieces until all folds have been tested; yield the row updates of each piece."""
         pieces = [*pairwise(self.bounds)]
         try:
-            for at, following in self.pieces():
-                self._file.hold(*pieces[at], (0, 0) if following == at else pieces[following])
+            for piece, following in self.pieces():
+                prefetched = (0, 0) if following == piece else pieces[following]
+                self._file.hold(*pieces[piece], prefetched)
                 n_updates = 0
-                while models := self.waiting.pop(at, []):  # their children may also need the piece
-                    n_updates += self._serve(models, self.bounds[at + 1])
+                # After these models, their children may need the same piece.
+                while models := self.waiting.pop(piece, []):
+                    n_updates += self._process(models, self.bounds[piece + 1])
                 yield n_updates
         finally:
             self._file.release()
 
-    def _serve(self, models: list[Waiting], stop: int) -> int:
+    def _process(self, models: list[Waiting], stop: int) -> int:
         """Train and test models on rows before ``stop``; return the number of row updates."""
         calls: list[Callable[[], int]] = []
         parts: list[Part] = []

@@ -43,12 +43,12 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.routing import fold_without_rows
-from optuna_treecv.engines.treecv.conditions import _why_in_memory
 from optuna_treecv.engines.treecv.conditions import free_parameters_of
 from optuna_treecv.engines.treecv.conditions import most_updates
 from optuna_treecv.engines.treecv.conditions import n_epochs_of
 from optuna_treecv.engines.treecv.conditions import NO_PARTIAL_FIT
 from optuna_treecv.engines.treecv.conditions import preprocessing_of
+from optuna_treecv.engines.treecv.conditions import why_in_memory
 from optuna_treecv.engines.treecv.conditions import why_not_in_time
 from optuna_treecv.engines.treecv.conditions import why_not_incremental
 from optuna_treecv.engines.treecv.learner import Learner
@@ -58,8 +58,8 @@ from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import MOST_ROWS
 from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
-from optuna_treecv.engines.treecv.learners.from_estimator import learner_behind
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
+from optuna_treecv.engines.treecv.learners.from_estimator import make_pipeline_learner
 from optuna_treecv.engines.treecv.leaves import Leaves
 from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.engines.treecv.walk import TestedBlock
@@ -134,12 +134,12 @@ class TrainedPlan(Plan):
         if not isinstance(before, str):
             self.layout, self.steps_name = before.layout, before.name
             trained = ModelsFrom.KERNEL if before.steps.is_compiled else ModelsFrom.PARTIAL_FIT
-        self.reason = _reason_of(request)
+        self.reason = _describe_reason(request)
         self.capabilities = Capabilities(
             free_parameters=free_parameters_of(request),
             is_incremental=True,
             n_epochs=n_epochs,
-            needs_memory=_why_in_memory(request, n_epochs),
+            needs_memory=why_in_memory(request, n_epochs),
             preprocessing=trained,
         )
         self.capabilities = replace(self.capabilities, **capabilities)
@@ -189,7 +189,7 @@ class TrainedPlan(Plan):
         seed = self.request.settings.seed + (0 if repeat is None else repeat.number)
         if isinstance(self.preprocessing, str):
             return make_learner(candidate, rows, responses, seed)
-        return learner_behind(self.preprocessing.steps, candidate, rows, responses, seed)
+        return make_pipeline_learner(self.preprocessing.steps, candidate, rows, responses, seed)
 
     def bind(self, candidate: Candidate, repeat: Repeat) -> Bound:
         """Return the learner of a candidate for the rows of a repeat, with its keys."""
@@ -198,18 +198,18 @@ class TrainedPlan(Plan):
         names_of = self.request.cross_validation.names_of
         name, targets = names_of(self.layout, rows, repeat.number, self.steps_name)
         if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
-            _check_masses_of_classes(learner, repeat.cut)
+            _check_class_weights(learner, repeat.cut)
         folds = repeat.key
         if not isinstance(candidate, CompiledEstimator):
             folds = under_configuration(folds)
-        return Bound(learner, name, _settings_of(learner, self.name), folds, targets)
+        return Bound(learner, name, _make_settings_key(learner, self.name), folds, targets)
 
     def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
         """Return the indices of the metrics that need the fitted estimator, not only outputs."""
         return [
             number
             for number, metric in enumerate(self.request.scoring.metrics)
-            if not outputs_are_enough(candidate, learner, metric)
+            if not needs_only_outputs(candidate, learner, metric)
         ]
 
     def group(self, candidate: Candidate, bound: Bound) -> bytes:
@@ -256,7 +256,7 @@ class TrainedPlan(Plan):
                 )
         return in_given_order(prepared, rows.order, labels)
 
-    def as_fitted(self, candidate: Candidate, fitted: Any) -> Any:
+    def finish_estimator(self, candidate: Candidate, fitted: Any) -> Any:
         """Finish an estimator that was trained on all rows: set names, and reset its seeds.
 
         Raise if it has diverged, which ``fitted=None`` stands for.
@@ -399,7 +399,7 @@ class WalkedPlan(TrainedPlan):
             random_order(self.request.settings.seed, 0, len(order), epoch * len(order), order)
             assert isinstance(learner, ModelTrainer)
             learner.replay(state, order)
-        return self.as_fitted(candidate, learner.estimator(state))
+        return self.finish_estimator(candidate, learner.estimator(state))
 
 
 @dataclass(eq=False)
@@ -444,7 +444,7 @@ class Training:
         return self.n_walked
 
 
-def _settings_of(learner: Learner, method: str) -> bytes:
+def _make_settings_key(learner: Learner, method: str) -> bytes:
     """Return the key of a learner's settings and the method; empty if there is no such key."""
     try:
         if isinstance(learner, CompiledLearner):
@@ -466,7 +466,7 @@ def output_bytes(learner: Learner, repeat: Repeat) -> int:
     return repeat.plan.n_rows * learner.n_outputs * item_size + COUNT_BYTES
 
 
-def _reason_of(request: Request) -> str:
+def _describe_reason(request: Request) -> str:
     """Return the reason why "auto" trains an estimator incrementally."""
     before = preprocessing_of(request)
     if isinstance(before, str):
@@ -482,7 +482,7 @@ def _reason_of(request: Request) -> str:
     )
 
 
-def _check_masses_of_classes(learner: CompiledLearner, cut: Cut) -> None:
+def _check_class_weights(learner: CompiledLearner, cut: Cut) -> None:
     """Raise if class weights of 0 leave a fold without training rows of positive weight."""
     if learner.weights_of_classes is None or all(learner.weights_of_classes):
         return
@@ -502,9 +502,9 @@ def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> 
     if not (request.settings.row_losses and request.needs_rows):
         return
     metric, classes = request.scoring.first, learner.rows.classes
-    follows = isinstance(metric, Loss) or fold_metric(metric, classes) is not None
+    has_row_values = isinstance(metric, Loss) or fold_metric(metric, classes) is not None
     at_leaf = request.scoring.optimized[0] in leaves.at_leaf
-    if leaves.outputs is None or not follows or at_leaf or not request.has_row_scores:
+    if leaves.outputs is None or not has_row_values or at_leaf or not request.has_row_scores:
         raise ValueError(
             f"row_losses must be False for {name_of(request.estimator)} with "
             f"scoring={request.scoring.name!r}, which gives one value per fold, but no value per "
@@ -512,7 +512,7 @@ def check_has_row_scores(request: Request, leaves: Leaves, learner: Learner) -> 
         )
 
 
-def outputs_are_enough(estimator: Any, learner: Learner, metric: Metric) -> bool:
+def needs_only_outputs(estimator: Any, learner: Learner, metric: Metric) -> bool:
     """Return whether a metric can be computed from outputs, without the fitted estimator.
 
     A user's own scorer may use more than predictions, and a user's own estimator may override how
@@ -541,14 +541,14 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
     warning, is_tree = "", is_grown(last_step(estimator))
     if warns and not why_not_incremental(request):
         is_weights = request.metadata.why_not_further(estimator) == why_not
-        of_splits = f"the tree trains each model on all rows that it does not test, but {why_not}"
-        warning = why_not if is_weights else of_splits
+        cv_warning = f"the tree trains each model on all rows outside its test set, but {why_not}"
+        warning = why_not if is_weights else cv_warning
     is_near = why_not != NO_PARTIAL_FIT and not (is_tree and is_grown(estimator))
-    relevance, offer = 2 if is_near else 0, _offer(request, why_not)
+    relevance, offer = 2 if is_near else 0, _suggest_tree(request, why_not)
     return Declined(why_not, advice, free_parameters_of(request), relevance, warning, offer)
 
 
-def _offer(request: Request, why_not: str) -> str:
+def _suggest_tree(request: Request, why_not: str) -> str:
     """Return a sentence that suggests the tree or the chain if either is possible; else ""."""
     cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
     if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):

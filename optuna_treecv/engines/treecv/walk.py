@@ -77,7 +77,7 @@ def walk_tree(
     blocks: list[Node],
     n_jobs: int,
     pending: list[Pending] | None = None,
-    stays_above: bool = False,
+    stops_at_blocks: bool = False,
 ) -> Generator[TestedBlock]:
     """Test all blocks of the tree, and yield them from left to right.
 
@@ -96,14 +96,14 @@ def walk_tree(
     pending : list of Pending or None
         The subtrees still to walk, from the left, each of one or more whole blocks. None stands
         for the whole tree.
-    stays_above : bool
+    stops_at_blocks : bool
         Whether ``test`` only tests the model of a block itself, instead of training the models of
         the block's folds.
     """
     if (file := learner.rows.file) is not None:
         pool = make_pool(n_jobs) if n_jobs > 1 else None
         with pool or nullcontext():
-            ends = blocks if stays_above else ()
+            ends = blocks if stops_at_blocks else ()
             sweep = Sweep(plan, cast(PartTrainer, learner), test, ends, file, pool)
             if pending is None:
                 sweep.begin(learner.start())
@@ -128,7 +128,7 @@ def walk_tree(
         n_updates = 0
 
 
-def beside_the_spine(
+def subtrees_beside_spine(
     plan: Partition, states: dict[Node, Any], top: Node, bottom: Node
 ) -> list[Pending]:
     """Return the subtrees still to walk below ``top``, from the left.
@@ -340,7 +340,7 @@ def test_then_train(
         yield end
 
 
-def phases_of_spine(plan: Partition) -> list[tuple[Node, Phase]]:
+def spine_phases(plan: Partition) -> list[tuple[Node, Phase]]:
     """Return the nodes from the root to the first leaf, each with the phase that leads to it."""
     node = plan.root
     phases = [(node, plan.first_phase)]
@@ -377,9 +377,9 @@ def walk_spine(
     state = learner.start()
     steps = steps_of_spine(plan)
     begin = 0
-    for node, phase in phases_of_spine(plan):
+    for node, phase in spine_phases(plan):
         if phase.n_rows > 0:
-            ends = ends_within(steps, begin, phase.n_rows)
+            ends = step_ends_within(steps, begin, phase.n_rows)
             rows, done = phase.rows, 0
             out = np.empty((phase.n_rows, learner.n_outputs), learner.dtype)
             if isinstance(learner, ModelTrainer):
@@ -396,7 +396,7 @@ def walk_spine(
             states[node] = learner.snapshot(state)
 
 
-def ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
+def step_ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
     """Return where steps end inside a phase, and where the phase ends, in rows of the phase.
 
     ``begin`` is the number of rows on the spine before the phase.

@@ -41,7 +41,7 @@ from optuna_treecv.core.row_scores import steps_of_spine
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
-from optuna_treecv.engines.treecv.walk import phases_of_spine
+from optuna_treecv.engines.treecv.walk import spine_phases
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.memory import pad_rows
@@ -85,15 +85,13 @@ def plans(draw):
 
 @given(plans())
 def test_the_spine_sees_all_rows_but_those_of_the_first_chunk(plan):
-    rows = [
-        np.arange(plan.n_rows)[phase.rows] for _, phase in phases_of_spine(plan) if phase.n_rows
-    ]
+    rows = [np.arange(plan.n_rows)[phase.rows] for _, phase in spine_phases(plan) if phase.n_rows]
     seen = np.concatenate(rows) if rows else np.empty(0, int)
     assert len(seen) == length_of_spine(plan)
     held_out = range(plan.begin(0), plan.begin(1))
     assert sorted(seen) == [row for row in range(plan.n_rows) if row not in held_out]
     n_seen = 0
-    for _, phase in phases_of_spine(plan)[1:]:
+    for _, phase in spine_phases(plan)[1:]:
         assert phase.n_seen == (n_seen or plan.begin(0))
         n_seen = phase.n_seen + phase.n_rows
 
@@ -251,7 +249,7 @@ def test_weights_act_on_means():
     order = evaluation.repeats[0].cut.order
     plan = evaluation.repeats[0].plan
     along = np.concatenate(
-        [np.arange(100)[phase.rows] for _, phase in phases_of_spine(plan) if phase.n_rows]
+        [np.arange(100)[phase.rows] for _, phase in spine_phases(plan) if phase.n_rows]
     )
     assert np.array_equal(scores.weights, weights[order][along])
     tail = scores.tail
@@ -292,7 +290,7 @@ def test_no_row_is_tested_by_a_model_that_has_seen_it(order, cv, method):
     scores, nested, _, _ = evaluated_early(Remembers(), evaluation)
     (repeat,) = evaluation.repeats
     along = np.concatenate(
-        [np.arange(80)[p.rows] for _, p in phases_of_spine(repeat.plan) if p.n_rows]
+        [np.arange(80)[p.rows] for _, p in spine_phases(repeat.plan) if p.n_rows]
     )
     truth = y[repeat.cut.order][along]
     assert np.array_equal(scores.values[scores.tail], truth[scores.tail])

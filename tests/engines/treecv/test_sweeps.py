@@ -15,7 +15,7 @@ from test_partition import trained_on
 
 from optuna_treecv.engines.treecv.sweeps import piece_bounds
 from optuna_treecv.engines.treecv.sweeps import rows_to_read
-from optuna_treecv.engines.treecv.walk import beside_the_spine
+from optuna_treecv.engines.treecv.walk import subtrees_beside_spine
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.engines.treecv.walk import walk_tree
 from optuna_treecv.rows.partition import cut
@@ -169,8 +169,8 @@ def test_a_walk_may_begin_below_the_root_and_stay_above_folds():
         return 0
 
     nodes = plan.blocks(4)
-    pending = beside_the_spine(plan, states, plan.root, nodes[0])
-    done = list(walk_tree(plan, learner, hold, nodes, 1, pending, stays_above=True))
+    pending = subtrees_beside_spine(plan, states, plan.root, nodes[0])
+    done = list(walk_tree(plan, learner, hold, nodes, 1, pending, stops_at_blocks=True))
     assert [node for node, _ in done] == nodes
     for node in nodes:
         rows = [*range(*plan.rows(node))]

@@ -130,7 +130,7 @@ def shared(case: Case) -> None:
 @contextmanager
 def sharing_small_models() -> Generator[None]:
     """Share also what takes longer to look up than to train, because cases have few rows."""
-    with mock.patch("optuna_treecv.engines.treecv.shared_learner._LEAST_BYTES", 1):
+    with mock.patch("optuna_treecv.engines.treecv.shared_learner._MIN_PHASE_BYTES", 1):
         yield
 
 

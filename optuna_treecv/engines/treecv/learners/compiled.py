@@ -76,7 +76,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         """
 
     @abstractmethod
-    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+    def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         """Set the fitted attributes from a kernel's model (bytes), trained on X of ``dtype``."""
 
     def _settle(self, X: Any, seed: int | None) -> None:
@@ -163,12 +163,14 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         weights = weights_of_rows(X, sample_weight, may_be_zero=True)
         if weights is not None:
             weights = in_type(weights, X.dtype, "sample_weight")
-        of_classes = self.weights_of_classes(getattr(self, "classes_", None))
-        if of_classes is not None:
+        class_weights = self.weights_of_classes(getattr(self, "classes_", None))
+        if class_weights is not None:
             assert y is not None
-            weights = times_classes(weights, of_classes, y, X.dtype)
+            weights = times_classes(weights, class_weights, y, X.dtype)
         if is_fit and weights is not None and not np.any(weights):
-            product = "sample_weight" if of_classes is None else "class_weight times sample_weight"
+            product = (
+                "sample_weight" if class_weights is None else "class_weight times sample_weight"
+            )
             raise ValueError(f"{product} must not be zero for all rows passed to fit.")
         n_rows = X.shape[0]
         seed = 0
@@ -178,7 +180,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         order = np.arange(n_rows, dtype=np.uint32)
         n_classes = len(self.classes_) if hasattr(self, "classes_") else None
         # A copy, because training may fail, and because the state may be a read-only memory map.
-        state = None if self._state is None else copy_of(self._state)
+        state = None if self._state is None else copy_state(self._state)
         for n_before in range(0, n_epochs * n_rows, n_rows):
             if self.shuffle:
                 random_order(seed, 0, n_rows, n_before, order)
@@ -194,7 +196,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         self._state = state
         # The last kernel can read the model, because a state does not depend on the kernel's rows.
         model = read_model(kernel, state)
-        self._take_model(kernel, model, X.dtype, X.shape[1])
+        self._set_model(kernel, model, X.dtype, X.shape[1])
         self.t_ += n_epochs * n_rows
         if not np.all(np.isfinite(model.view(kernel.model_type))):
             advice = divergence_advice(self)
@@ -250,7 +252,7 @@ class UnsupervisedEstimator(KernelEstimator):
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, None]:
         return self._validated(X, dtype=FLOATS if first else self._dtype, reset=first), None
 
-    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+    def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         self._dtype = dtype  # training continues in the type of the first rows
 
 
@@ -261,7 +263,7 @@ def new_state(kernel: Kernel) -> np.ndarray:
     return state
 
 
-def copy_of(state: np.ndarray) -> np.ndarray:
+def copy_state(state: np.ndarray) -> np.ndarray:
     """Return a copy of a state in aligned memory."""
     other = aligned_bytes(len(state))
     other[:] = state
@@ -275,7 +277,7 @@ def read_model(kernel: Kernel, state: np.ndarray) -> np.ndarray:
     return model
 
 
-def _span(rows: Rows) -> tuple[int, int, np.ndarray | None]:
+def _kernel_range(rows: Rows) -> tuple[int, int, np.ndarray | None]:
     """Return rows in the form that kernels take: (start, stop, row indices or None)."""
     return (rows.start, rows.stop, None) if isinstance(rows, slice) else (0, len(rows), rows)
 
@@ -310,7 +312,7 @@ class KernelTrainer:
 
     def replay(self, state: np.ndarray, rows: Rows) -> None:
         for part in self.rows.in_blocks(rows):
-            self._kernel.update(state, *_span(part))
+            self._kernel.update(state, *_kernel_range(part))
 
     def survey(self, state: np.ndarray, phase: Phase | Rows) -> None:
         """Add a whole phase to the statistics in a state, before the model is trained on it.
@@ -320,7 +322,7 @@ class KernelTrainer:
         """
         if self._kernel.surveys:
             rows = slice(phase.start, phase.stop) if isinstance(phase, Phase) else phase
-            self._kernel.survey(state, *_span(rows))
+            self._kernel.survey(state, *_kernel_range(rows))
 
     def outputs(self, state: np.ndarray, start: int, stop: int, out: np.ndarray) -> None:
         """Write the outputs of a state's models for the rows start to stop - 1 to ``out``.
@@ -330,16 +332,16 @@ class KernelTrainer:
         """
         model = aligned_bytes(self._kernel.model_bytes)
         for part in self.rows.in_blocks(slice(start, stop)):
-            self._kernel.test(state, model, *_span(part)[:2], out.view(np.uint8))
+            self._kernel.test(state, model, *_kernel_range(part)[:2], out.view(np.uint8))
 
     def test_then_train(self, state: np.ndarray, rows: Rows, out: np.ndarray) -> None:
         if self.rows.file is None:
-            self._kernel.test_then_train(state, *_span(rows), out.view(np.uint8))
+            self._kernel.test_then_train(state, *_kernel_range(rows), out.view(np.uint8))
             return
         n_models = self._kernel.n_models
         by_model, done = out.reshape(n_models, -1, self.n_outputs), 0
         for part in self.rows.in_blocks(rows):
-            begin, end, _ = _span(part)
+            begin, end, _ = _kernel_range(part)
             n = end - begin
             outputs = np.empty((n_models * n, self.n_outputs), self.dtype)
             self._kernel.test_then_train(state, begin, end, None, outputs.view(np.uint8))
@@ -380,7 +382,7 @@ class KernelTrainer:
             spans = [(0, n_first), (n_first, len(order))]
         self._kernel.update_both(first, *spans[0], second, *spans[1], order)
 
-    snapshot = staticmethod(copy_of)
+    snapshot = staticmethod(copy_state)
 
     def walk_summing(
         self, plan: Partition, node: Node, state: np.ndarray, out: np.ndarray
@@ -464,7 +466,7 @@ class CompiledLearner(KernelTrainer):
         self.weights = rows.weights_with(self.weights_of_classes)
         kernel.weigh(rows.here.weights_with(self.weights_of_classes), estimator.is_balanced)
         self._estimator_kernel = kernel
-        kernel = kernel_behind(before, kernel, rows)
+        kernel = with_scaled_rows(before, kernel, rows)
         super().__init__(kernel, rows)
         self.before = before
         # A kernel with transformers fitted per fold surveys each phase as a whole.
@@ -484,7 +486,7 @@ class CompiledLearner(KernelTrainer):
         # Whether all predictions of the estimator can be computed from outputs.
         self.has_outputs = hasattr(self.kind, "_outputs")
 
-    def settings_at(self, n_seen: int) -> dict[str, Any]:
+    def bound_settings(self, n_seen: int) -> dict[str, Any]:
         """Return the parameters, with values, that influence a state after ``n_seen`` rows."""
         names = self.settings.bound(n_seen)
         settings = {name: getattr(self.settings, name) for name in names}
@@ -533,7 +535,7 @@ class CompiledLearner(KernelTrainer):
         # it.
         fitted._state = None if state is None else state[: self._estimator_kernel.state_bytes]
         fitted.t_ = n_seen
-        fitted._take_model(self._estimator_kernel, model, self.dtype, self.rows.n_features)
+        fitted._set_model(self._estimator_kernel, model, self.dtype, self.rows.n_features)
         if self.before is None:
             return fitted
         if self.rows.feature_names is not None:  # transformers pass data frames to the last step
@@ -559,7 +561,7 @@ class CompiledLearner(KernelTrainer):
         return X, y if rows.classes is None else rows.classes[y]
 
 
-def kernel_behind(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows) -> Kernel:
+def with_scaled_rows(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows) -> Kernel:
     """Wrap a kernel so that it reads scaled rows, if a transformer is fitted per fold."""
     if before is None or not before.has_running:
         return kernel
@@ -573,7 +575,7 @@ def kernel_behind(before: FittedSteps | None, kernel: Kernel, rows: PreparedRows
 
 # The maximal size of a state of a batch, in bytes. A walk uses several states at a time, which
 # should fit into a third-level cache of 32 MB.
-_MOST_STATE_BYTES = 2**24
+_MAX_STATE_BYTES = 2**24
 
 
 class Lanes(KernelTrainer):
@@ -606,7 +608,7 @@ class Lanes(KernelTrainer):
         kernel.weigh(learners[0].weights, first.is_balanced)
         kernel.leave_room(-(-free_bytes // (kernel.n_outputs * kernel.itemsize)))
         self._free_bytes, self.out_rows = free_bytes, kernel.out_rows
-        super().__init__(kernel_behind(learners[0].before, kernel, rows), rows)
+        super().__init__(with_scaled_rows(learners[0].before, kernel, rows), rows)
 
     def only(self, numbers: list[int]) -> "Lanes":
         """Return ``Lanes`` of the learners with these indices."""
@@ -625,17 +627,17 @@ class Lanes(KernelTrainer):
         return taken
 
     @staticmethod
-    def most(learner: CompiledLearner) -> int:
+    def max_learners(learner: CompiledLearner) -> int:
         """Return the maximal number of learners in a batch for which batches are fast.
 
         It is 0 if the state of a single learner is already too large.
         """
         bytes_per_lane = learner.state_bytes // learner.n_outputs
-        n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MOST_STATE_BYTES // bytes_per_lane)
+        n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MAX_STATE_BYTES // bytes_per_lane)
         return min(MOST, n_lanes) // learner.n_outputs
 
     @staticmethod
-    def least(learner: CompiledLearner) -> int:
+    def min_learners(learner: CompiledLearner) -> int:
         """Return the minimal number of learners for which a batch is faster than single trainings.
 
         A batch computes with whole SIMD vectors, of which a few learners would use only a part.
@@ -648,5 +650,7 @@ def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> byt
 
     The parameters named in ``but`` are excluded.
     """
-    bound = {name: value for name, value in learner.settings_at(n_seen).items() if name not in but}
+    bound = {
+        name: value for name, value in learner.bound_settings(n_seen).items() if name not in but
+    }
     return digest(encode((learner.kind, *sorted(bound), *(bound[name] for name in sorted(bound)))))

@@ -59,7 +59,7 @@ def make_learner(
     return Adapter(estimator, rows, response_methods, seed % 2**32)
 
 
-def learner_behind(
+def make_pipeline_learner(
     steps: FittedSteps,
     pipeline: Pipeline,
     rows: PreparedRows,

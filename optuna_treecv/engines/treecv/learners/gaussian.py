@@ -20,7 +20,7 @@ from optuna_treecv.estimators.base import ABOVE_0
 from optuna_treecv.estimators.base import weights_of_rows
 
 # The maximal number of features for a full covariance, which then takes 2 GiB in each state.
-MOST_FEATURES = 2**14
+MAX_FEATURES = 2**14
 
 
 @dataclass(repr=False, eq=False)
@@ -149,15 +149,15 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Gaussian:
         """Return a kernel with this estimator's parameters for padded rows."""
         full = self.covariance_type == "full"
-        if full and self.n_features_in_ > MOST_FEATURES:
+        if full and self.n_features_in_ > MAX_FEATURES:
             raise ValueError(
-                f"X must have at most {MOST_FEATURES} columns with covariance_type='full', got "
+                f"X must have at most {MAX_FEATURES} columns with covariance_type='full', got "
                 f"{self.n_features_in_}; covariance_type='diag' has no such limit."
             )
         return Gaussian(rows[0], self.n_features_in_, full, self.reg_covar)
 
-    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        super()._take_model(kernel, model, dtype, n_features)
+    def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._set_model(kernel, model, dtype, n_features)
         numbers = model.view(np.float64)
         self.mean_ = numbers[:n_features].copy()
         if self.covariance_type == "diag":

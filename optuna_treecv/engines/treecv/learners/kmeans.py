@@ -18,7 +18,7 @@ from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator
 from optuna_treecv.estimators.base import weights_of_rows
 
 # The maximal number of centres. Each row is compared with all of them.
-MOST_CLUSTERS = 10**6
+MAX_CLUSTERS = 10**6
 
 
 @dataclass(repr=False, eq=False)
@@ -93,7 +93,7 @@ class StreamingKMeans(
     _fixed_parameters = ("n_clusters",)
     _parameter_constraints = {
         **UnsupervisedEstimator._parameter_constraints,
-        "n_clusters": [Interval(Integral, 1, MOST_CLUSTERS, closed="both")],
+        "n_clusters": [Interval(Integral, 1, MAX_CLUSTERS, closed="both")],
     }
 
     n_clusters: int = 8
@@ -184,8 +184,8 @@ class StreamingKMeans(
         """The number of columns that ``transform`` returns, for ``get_feature_names_out``."""
         return len(self.cluster_centers_)
 
-    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        super()._take_model(kernel, model, dtype, n_features)
+    def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._set_model(kernel, model, dtype, n_features)
         self.cluster_centers_ = (
             model.view(dtype).reshape(int(self.n_clusters), -1)[:, :n_features].copy()
         )

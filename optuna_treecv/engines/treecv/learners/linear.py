@@ -112,7 +112,7 @@ class LinearEstimator(KernelEstimator):
         X = self._fitted_rows(X, accept_sparse="csr")
         return X @ np.atleast_2d(self.coef_).T + self.intercept_
 
-    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+    def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         weights = model.view(dtype).reshape(kernel.n_outputs, -1)
         self.coef_ = weights[:, :n_features].copy()
         self.intercept_ = (
@@ -320,6 +320,6 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
         X, y = self._validate(X, y, first)
         return X, in_type(as_numbers(y), X.dtype)
 
-    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        super()._take_model(kernel, model, dtype, n_features)
+    def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._set_model(kernel, model, dtype, n_features)
         self.coef_ = self.coef_[0]

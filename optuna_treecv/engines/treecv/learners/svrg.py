@@ -171,8 +171,8 @@ class StreamingSVRG(LinearEstimator):
         most = 2**31  # more than the number of rows of any X
         return eta / smoothness, ceil(min(first, most)), _GROWTH, ceil(min(steps, most))
 
-    def _take_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        super()._take_model(kernel, model, dtype, n_features)
+    def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
+        super()._set_model(kernel, model, dtype, n_features)
         if self._state is not None:  # an average of models has no state
             self.n_rows_used_ = kernel.n_used(self._state)
 
