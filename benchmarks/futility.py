@@ -35,7 +35,7 @@ from optuna_treecv import RacingPruner
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import Watch
-from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.scoring.metrics import make_scoring
@@ -94,7 +94,7 @@ def sequence(
         result = run.result()
         losses = result.row_losses.astype(float)
         passes = result.n_updates / cross_validation.data.n_rows
-        ends = steps_of_spine(cross_validation.repeats[0].plan)
+        ends = spine_steps(cross_validation.repeats[0].plan)
         trials.append(pruning.Trial(result.mean, last.scores, None, ends, passes))
         errors.append(float(losses.std() / np.sqrt(losses.size)))
         return result.mean

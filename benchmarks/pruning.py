@@ -41,7 +41,7 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.row_scores import LAST_STEP
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.engine import EarlyLanes
@@ -149,7 +149,7 @@ def evaluated(
         for learner, known, out in zip(learners, lanes.ahead, outputs, strict=True):
             rows = slice(0, plan.n_rows)
             losses, _ = scored(learner, metric, learner.settings, out.array, rows)
-            passes, ends = known.n_updates / plan.n_rows, steps_of_spine(plan)
+            passes, ends = known.n_updates / plan.n_rows, spine_steps(plan)
             score = float(losses.mean())
             found.append(Trial(score, known.progressive, known.nested, ends, passes))
     return found

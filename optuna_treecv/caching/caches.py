@@ -23,9 +23,9 @@ from optuna_treecv.rows.checks import check_bytes as check_bytes  # for study, t
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.memory import aligned_bytes
 from optuna_treecv.rows.memory import empty_parts
-from optuna_treecv.storage.model_store import Kept
-from optuna_treecv.storage.model_store import Known
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.storage.model_store import NewModel
+from optuna_treecv.storage.model_store import StoredModel
 
 #: The bytes of the count in an ``ArrayThenCount``.
 COUNT_BYTES = 8
@@ -96,7 +96,7 @@ class ArrayThenCount:
             The shape of each.
         dtype : dtype
         room : int
-            The first axis of each in the whole array, with at least ``COUNT_BYTES`` after
+            The first axis of each in the whole array, with at lowest ``COUNT_BYTES`` after
             ``shape``.
         rows : PreparedRows
             The arrays are on disk if the rows are.
@@ -122,8 +122,8 @@ class ArrayThenCount:
 
 
 # The bytes that Python needs for an array, and for each of its keys.
-_BLOCK_BYTES = 750
-_PLACE_BYTES = 600
+_BYTES_PER_ARRAY = 750
+_BYTES_PER_KEY = 600
 
 
 class _Block:
@@ -132,7 +132,7 @@ class _Block:
     __slots__ = ("keys", "n_bytes", "priority", "seconds")
 
     def __init__(self, array: Any, seconds: float) -> None:
-        self.n_bytes = array.nbytes + _BLOCK_BYTES
+        self.n_bytes = array.nbytes + _BYTES_PER_ARRAY
         self.seconds = seconds
         self.priority = 0.0, 0  # and the tick at which it was set: older blocks are evicted first
         self.keys: list[Hashable] = []
@@ -175,8 +175,8 @@ class ModelCache:
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
         self.max_bytes = check_bytes("max_bytes", max_bytes)
         self.n_bytes = 0
-        self._kept: dict[Hashable, tuple[Any, _Block]] = {}  # arrays, and their blocks
-        self._next_to_go: list[tuple[tuple[float, int], _Block]] = []
+        self._entries: dict[Hashable, tuple[Any, _Block]] = {}  # arrays, and their blocks
+        self._eviction_queue: list[tuple[tuple[float, int], _Block]] = []
         self._level = 0.0  # the priority of the block that was evicted last
         self._ticks = count()
         self._claims: dict[Hashable, Lock] = {}
@@ -192,7 +192,7 @@ class ModelCache:
 
     def __len__(self) -> int:
         with self._lock:
-            return len(self._kept)
+            return len(self._entries)
 
     def find(self, key: Hashable) -> Any:
         """Return a cached array.
@@ -255,7 +255,7 @@ class ModelCache:
         with self._lock:
             array = self._find(key)
             if array is not None:
-                self._drop(self._kept[key][1])
+                self._drop(self._entries[key][1])
             return array
 
     def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
@@ -314,7 +314,7 @@ class ModelCache:
             self._claims.pop(key).release()
 
     def _find(self, key: Hashable) -> Any:
-        array, block = self._kept.get(key, (None, None))
+        array, block = self._entries.get(key, (None, None))
         if block is not None:
             self._touch(block)
         return array
@@ -326,28 +326,28 @@ class ModelCache:
         """Add the arrays of a block, and evict blocks, perhaps this one, until all fit."""
         with self._lock:
             for key, array in arrays:
-                if key not in self._kept:  # otherwise the same array is cached already
-                    self._kept[key] = array, block
+                if key not in self._entries:  # otherwise the same array is cached already
+                    self._entries[key] = array, block
                     block.keys.append(key)
-                    block.n_bytes += _PLACE_BYTES
+                    block.n_bytes += _BYTES_PER_KEY
             self.n_bytes += block.n_bytes
             if not block.keys or block.n_bytes > self.max_bytes:
                 self._drop(block)
                 return
             self._touch(block)
-            heappush(self._next_to_go, (block.priority, block))
+            heappush(self._eviction_queue, (block.priority, block))
             while self.n_bytes > self.max_bytes:
-                priority, least = heappop(self._next_to_go)
-                if least.priority > priority:  # it has been used since
-                    heappush(self._next_to_go, (least.priority, least))
-                elif least.keys:  # otherwise it was removed
+                priority, lowest = heappop(self._eviction_queue)
+                if lowest.priority > priority:  # it has been used since
+                    heappush(self._eviction_queue, (lowest.priority, lowest))
+                elif lowest.keys:  # otherwise it was removed
                     self._level = priority[0]
-                    self._drop(least)
+                    self._drop(lowest)
 
     def _drop(self, block: _Block) -> None:
         self.n_bytes -= block.n_bytes
         for key in block.keys:
-            del self._kept[key]
+            del self._entries[key]
         block.keys.clear()
 
 
@@ -386,10 +386,10 @@ class StoredModelCache:
         self._store = store
         self._of_all = of_all
         # The store's entries by key.
-        self._known: dict[bytes, Known] = {} if of_all is None else of_all._known
+        self._known: dict[bytes, StoredModel] = {} if of_all is None else of_all._known
         self._lock: Lock = Lock() if of_all is None else of_all._lock
         # Models that are not written yet, and the seconds of training since the last write.
-        self._pending: list[Kept] = []
+        self._pending: list[NewModel] = []
         self._seconds = 0.0
 
     def of_run(self) -> "StoredModelCache":
@@ -405,13 +405,13 @@ class StoredModelCache:
             Whether another run may have the same parameters. Otherwise pending models are dropped,
             because they could only help to resume this run after a crash.
         """
-        pending, seconds = self._taken()
+        pending, seconds = self._take_pending()
         if comes_again:
             (self if self._of_all is None else self._of_all)._collect(pending, seconds)
 
     def flush(self) -> None:
         """Write the collected models."""
-        self._write(self._taken()[0])
+        self._write(self._take_pending()[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredModelCache, (self.memory, self._store)
@@ -421,7 +421,7 @@ class StoredModelCache:
         return self._fetch(key) if array is None else array
 
     def has(self, key: Key) -> bool:
-        return self.memory.has(key) or self._where(key) is not None
+        return self.memory.has(key) or self._find_entry(key) is not None
 
     def claim(self, key: Key) -> np.ndarray | None:
         array = self.memory.claim(key)
@@ -453,28 +453,28 @@ class StoredModelCache:
         models : iterable of (key, array, seconds)
             As for ``keep``.
         """
-        part: list[Kept] = []
+        part: list[NewModel] = []
         for key, array, seconds in models:
-            part.append(Kept(stored_as(key), array, seconds))
+            part.append(NewModel(stored_as(key), array, seconds))
             if sum(model.payload.nbytes for model in part) >= _BYTES_PER_WRITE:
                 self._write(part)
                 part = []
         self._write(part)
 
-    def _write(self, models: list[Kept]) -> None:
+    def _write(self, models: list[NewModel]) -> None:
         if models:
             n_bytes = sum(model.payload.nbytes for model in models)
             self._store.queue.put(lambda: self._store.write(models), n_bytes)
 
-    def _where(self, key: Key) -> Known | None:
+    def _find_entry(self, key: Key) -> StoredModel | None:
         """Return the latest entry of the store with a key."""
         with self._lock:
-            self._known |= {model.key: model for model in self._store.news()}
+            self._known |= {model.key: model for model in self._store.read_new()}
             return self._known.get(stored_as(key)) if self._known else None
 
     def _fetch(self, key: Key) -> np.ndarray | None:
         """Load an array from the store into memory."""
-        model = self._where(key)
+        model = self._find_entry(key)
         if model is None:
             return None
         began = perf_counter()
@@ -494,13 +494,13 @@ class StoredModelCache:
     def _gather(self, models: list[tuple[Key, np.ndarray, float]]) -> None:
         """Collect those of the models (key, array, seconds) that are worth writing."""
         pending = [
-            Kept(stored_as(key), array, cost)
+            NewModel(stored_as(key), array, cost)
             for key, array, cost in models
             if cost > _SECONDS_PER_MODEL + _SECONDS_PER_BYTE * array.nbytes
         ]
         self._collect(pending, sum(cost for _, _, cost in models))
 
-    def _collect(self, pending: list[Kept], seconds: float) -> None:
+    def _collect(self, pending: list[NewModel], seconds: float) -> None:
         """Collect models; write all of them once they took enough seconds of training."""
         with self._lock:
             self._pending += pending
@@ -509,7 +509,7 @@ class StoredModelCache:
         if is_due:
             self.flush()
 
-    def _taken(self) -> tuple[list[Kept], float]:
+    def _take_pending(self) -> tuple[list[NewModel], float]:
         with self._lock:
             taken = self._pending, self._seconds
             self._pending, self._seconds = [], 0.0

@@ -31,10 +31,16 @@ from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 # The folders into which pip and Debian install packages.
-_INSTALLED = {"site-packages", "dist-packages"}
-_OF_CODE = ("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_names")
+_INSTALL_FOLDERS = {"site-packages", "dist-packages"}
+_CODE_ATTRIBUTES = (
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+    "co_flags",
+    "co_names",
+)
 # The parts of methods, properties, cached functions and the like.
-_PARTS = ("__func__", "__self__", "__wrapped__", "fget", "fset", "fdel")
+_WRAPPED_ATTRIBUTES = ("__func__", "__self__", "__wrapped__", "fget", "fset", "fdel")
 
 
 @cache
@@ -44,7 +50,7 @@ def is_fixed(module: str) -> bool:
     if top in sys.stdlib_module_names or top == _PACKAGE:
         return top != "__main__"
     file = getattr(sys.modules.get(module), "__file__", None)
-    return file is not None and not _INSTALLED.isdisjoint(Path(file).parts)
+    return file is not None and not _INSTALL_FOLDERS.isdisjoint(Path(file).parts)
 
 
 def content_of_code(
@@ -88,7 +94,7 @@ def content_of_code(
             yield name.encode()
             yield encode(used)
     else:
-        for name in _PARTS:
+        for name in _WRAPPED_ATTRIBUTES:
             yield encode(getattr(value, name, None))
         yield from map(encode, getattr(value, "__dict__", {}).values())
 
@@ -102,7 +108,7 @@ def is_code(value: Any) -> bool:
 def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[bytes]:
     """Yield the parts of compiled code, except its line numbers."""
     yield code.co_code
-    yield from (encode(getattr(code, name)) for name in _OF_CODE)
+    yield from (encode(getattr(code, name)) for name in _CODE_ATTRIBUTES)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _content_of(constant, encode)

@@ -59,12 +59,12 @@ BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
 SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 
 # The kinds of NumPy's types whose entries are their bytes.
-_PLAIN = "biufcmM"
+_PLAIN_KINDS = "biufcmM"
 
 # The attributes that scikit-learn's ``clone`` copies besides parameters: metadata requests, the
 # setting of ``set_output``, and callbacks.
 _REQUESTS = "_metadata_request"
-_KEPT_BY_CLONE = ("_sklearn_output_config", "_skl_callbacks")
+_CLONED_ATTRIBUTES = ("_sklearn_output_config", "_skl_callbacks")
 
 # Code from outside this package may change under the same name. It is identified by the class in
 # memory, so that its keys are valid only in this process.
@@ -200,9 +200,9 @@ def _encode(value: Any, other: Other) -> bytes:
         return kind.__name__.encode() + digest(*sorted(map(inner, value)))
     if kind is dict:
         return b"{" + digest(*(inner(item) for pair in value.items() for item in pair))
-    if isinstance(value, np.generic) and value.dtype.kind in _PLAIN + "SU":
+    if isinstance(value, np.generic) and value.dtype.kind in _PLAIN_KINDS + "SU":
         return b"n" + value.dtype.str.encode() + value.tobytes()
-    if kind is np.ndarray and value.dtype.kind in _PLAIN:
+    if kind is np.ndarray and value.dtype.kind in _PLAIN_KINDS:
         return b"a" + content_of_array(value)
     if isinstance(value, Enum):
         return b"m" + digest(inner(kind), value.name.encode())
@@ -247,7 +247,7 @@ def _settings_of(estimator: Any) -> list[Any]:
     # Raises NoKey for a generator, because XGBoost's get_params would draw a number from it and
     # thus change the next fit.
     encode(attributes.get("random_state"))
-    settings = [(name, attributes[name]) for name in _KEPT_BY_CLONE if name in attributes]
+    settings = [(name, attributes[name]) for name in _CLONED_ATTRIBUTES if name in attributes]
     if _REQUESTS in attributes:
         settings.append((_REQUESTS, repr(attributes[_REQUESTS])))  # names, strings and bools
     return [parameters_of(estimator), *settings]
@@ -280,7 +280,7 @@ def _in_this_process(value: Any, inner: Encode) -> bytes:
 
 def _lasting(value: Any, inner: Encode) -> bytes:
     if isinstance(value, type) or global_name(value) is not None:
-        return b"t" + _lasting_name(value)
+        return b"t" + _versioned_name(value)
     return _encode_object(value, inner)
 
 
@@ -300,7 +300,7 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
     except Exception as error:  # of foreign code
         raise NoKey(f"{value!r} has no key, because it cannot be pickled.") from error
     if isinstance(pickled, str):
-        return b"t" + _lasting_name(value, pickled)
+        return b"t" + _versioned_name(value, pickled)
     plain = pickled[0] is copyreg.__newobj__  # type: ignore[attr-defined]
     if not plain or any(items is not None for items in pickled[3:]):
         raise NoKey(f"{value!r} has no key.")
@@ -309,7 +309,7 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
 
 def content_of(*data: Any) -> bytes | None:
     """Return a digest of prepared rows, targets or weights; None for Python objects."""
-    parts = [_arrays(part) for part in data]
+    parts = [_list_arrays(part) for part in data]
     if None in parts:
         return None
     return digest(*(digest(*map(content_of_array, arrays or ())) for arrays in parts))
@@ -320,7 +320,7 @@ def token() -> bytes:
     return os.urandom(32)
 
 
-def _lasting_name(value: Any, name: str | None = None) -> bytes:
+def _versioned_name(value: Any, name: str | None = None) -> bytes:
     """Return the name of a class, function or singleton with the versions of its code."""
     module_and_name = global_name(value, name)
     if module_and_name is None:
@@ -341,7 +341,7 @@ def _lasting_name(value: Any, name: str | None = None) -> bytes:
     return f"{':'.join(module_and_name)} {', '.join(sorted(versions))}".encode()
 
 
-def _arrays(data: Any) -> list[np.ndarray] | None:
+def _list_arrays(data: Any) -> list[np.ndarray] | None:
     """Return the arrays of rows or targets; None if they contain other objects than numbers."""
     if data is None:
         return []
@@ -394,12 +394,12 @@ def data_digest(*values: Any) -> bytes | None:
         missing values, and data frames of other libraries than pandas and polars.
     """
     try:
-        return digest(*map(_data, values))
+        return digest(*map(_digest_data, values))
     except NoKey:
         return None
 
 
-def _data(data: Any) -> bytes:
+def _digest_data(data: Any) -> bytes:
     pandas = sys.modules.get("pandas")  # which is loaded if data are from it
     polars = sys.modules.get("polars")
     if data is None:
@@ -408,37 +408,41 @@ def _data(data: Any) -> bytes:
         return b"placed" + data.content
     if sparse.issparse(data):
         rows = data.tocsr()
-        arrays = map(_array, (rows.data, rows.indices, rows.indptr))
+        arrays = map(_digest_array, (rows.data, rows.indices, rows.indptr))
         return b"sparse" + digest(encode(data.format), encode(data.shape), *arrays)
     if isinstance(data, np.ndarray):
-        return b"array" + _array(data)
+        return b"array" + _digest_array(data)
     if isinstance(data, list | tuple):
-        return b"array" + _list(data)
+        return b"array" + _digest_list(data)
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        return b"frame" + _frame(data)
+        return b"frame" + _digest_frame(data)
     if pandas is not None and isinstance(data, pandas.Series):
-        return b"series" + digest(encode(data.name), _index(data.index), _column(data.array))
+        return b"series" + digest(
+            encode(data.name), _digest_index(data.index), _digest_column(data.array)
+        )
     if polars is not None and isinstance(data, polars.DataFrame):
-        return b"polars" + digest(encode(data.height), *map(_polars, data.get_columns()))
+        return b"polars" + digest(encode(data.height), *map(_digest_polars, data.get_columns()))
     if polars is not None and isinstance(data, polars.Series):
-        return b"polars series" + _polars(data)
+        return b"polars series" + _digest_polars(data)
     raise NoKey(f"Data of type {type(data).__name__} have no digest.")
 
 
-def _list(values: list[Any] | tuple[Any, ...]) -> bytes:
+def _digest_list(values: list[Any] | tuple[Any, ...]) -> bytes:
     try:
         array = np.asarray(values)
         # NumPy converts numbers to strings if there are strings.
-        return _array(array if array.dtype.kind in "biufc" else np.asarray(values, dtype=object))
+        return _digest_array(
+            array if array.dtype.kind in "biufc" else np.asarray(values, dtype=object)
+        )
     except ValueError as error:
         raise NoKey("A list of rows of unequal lengths has no digest.") from error
 
 
-def _array(array: np.ndarray) -> bytes:
+def _digest_array(array: np.ndarray) -> bytes:
     _check_type(array)
     if array.dtype.kind == "O":
         hashed = xxh3_128(f"objects {array.shape} ".encode())
-        hashed.update(_objects(array))
+        hashed.update(_encode_objects(array))
         return hashed.digest()
     is_mapped = memmap_behind(array) is not None
     if array.ndim < 2 or (array.flags.c_contiguous and not is_mapped):
@@ -450,7 +454,7 @@ def _array(array: np.ndarray) -> bytes:
     return hashed.digest()
 
 
-def _numbers(columns: list[np.ndarray]) -> bytes:
+def _digest_columns(columns: list[np.ndarray]) -> bytes:
     """Return a digest of columns of the same type, which may be stored row by row."""
     n_rows = len(columns[0])
     _check_type(columns[0])
@@ -474,15 +478,15 @@ def _blocks(n_rows: int, n_bytes: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, n_rows, step))
 
 
-def _objects(cells: np.ndarray) -> bytes:
+def _encode_objects(cells: np.ndarray) -> bytes:
     """Return strings, numbers, dates and missing values as bytes that identify them."""
     flat = cells.ravel().tolist()
-    texts = ["s" + cell if type(cell) is str else "o" + _text_of(cell) for cell in flat]
+    texts = ["s" + cell if type(cell) is str else "o" + _encode_cell(cell) for cell in flat]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return lengths.tobytes() + "".join(texts).encode(errors="surrogatepass")
 
 
-def _text_of(cell: Any) -> str:
+def _encode_cell(cell: Any) -> str:
     pandas, kind = sys.modules.get("pandas"), type(cell)
     if cell is None:
         return "None"
@@ -496,19 +500,19 @@ def _text_of(cell: Any) -> str:
     raise NoKey(f"Objects of type {kind.__name__} have no digest.")
 
 
-def _polars(series: Any) -> bytes:
+def _digest_polars(series: Any) -> bytes:
     """Return a digest of a column of polars."""
     kind = str(series.dtype)
     if series.dtype.is_temporal():  # as integers: objects of Python have no nanoseconds
         series = series.to_physical()
     is_plain = series.dtype.is_numeric() and not series.null_count()
     values = series.to_numpy() if is_plain else np.array([*series.to_list(), None], dtype=object)
-    return digest(encode(series.name), encode(kind), _array(values))
+    return digest(encode(series.name), encode(kind), _digest_array(values))
 
 
-def _frame(frame: Any) -> bytes:
+def _digest_frame(frame: Any) -> bytes:
     columns = [*frame.columns.names, *frame.columns]
-    parts = [encode(len(frame)), encode(columns), _index(frame.index)]
+    parts = [encode(len(frame)), encode(columns), _digest_index(frame.index)]
     names = [  # of NumPy types; "" for objects and for the types of pandas
         dtype.str if isinstance(dtype, np.dtype) and dtype.kind != "O" else ""
         for dtype in frame.dtypes
@@ -518,38 +522,41 @@ def _frame(frame: Any) -> bytes:
         stop = start + len(list(alike))
         columns = [frame.iloc[:, column] for column in range(start, stop)]
         if of_numbers:
-            parts.append(_numbers([column.to_numpy() for column in columns]))
+            parts.append(_digest_columns([column.to_numpy() for column in columns]))
         else:
-            parts += [_column(column.array) for column in columns]
+            parts += [_digest_column(column.array) for column in columns]
         start = stop
     return digest(*parts)
 
 
-def _index(index: Any) -> bytes:
+def _digest_index(index: Any) -> bytes:
     """Return a digest of the index of a data frame."""
     if hasattr(index, "step"):  # a range, which is not converted to an array
         return digest(encode((index.name, index.start, index.stop, index.step)))
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
-    return digest(encode(list(index.names)), *(_column(level.array) for level in levels))
+    return digest(encode(list(index.names)), *(_digest_column(level.array) for level in levels))
 
 
-def _column(values: Any) -> bytes:
+def _digest_column(values: Any) -> bytes:
     """Return a digest of an array of pandas."""
     dtype, arrays = values.dtype, sys.modules["pandas"].arrays
     if hasattr(values, "categories") and hasattr(values, "codes"):
-        categories, codes = _column(values.categories.array), _array(np.asarray(values.codes))
+        categories, codes = (
+            _digest_column(values.categories.array),
+            _digest_array(np.asarray(values.codes)),
+        )
         parts = [encode(values.ordered), categories, codes]
     elif hasattr(dtype, "closed"):  # intervals
-        parts = [_column(values.left.array), _column(values.right.array)]
+        parts = [_digest_column(values.left.array), _digest_column(values.right.array)]
     elif hasattr(values, "asi8"):  # datetimes, durations and periods count ticks
-        parts = [_array(values.asi8)]
+        parts = [_digest_array(values.asi8)]
     elif hasattr(values, "sp_values"):
-        parts = [encode(values.fill_value), _array(values.to_dense())]
+        parts = [encode(values.fill_value), _digest_array(values.to_dense())]
     elif isinstance(values, arrays.NumpyExtensionArray):
-        parts = [_array(values.to_numpy())]
+        parts = [_digest_array(values.to_numpy())]
     elif isinstance(values, (arrays.IntegerArray, arrays.FloatingArray, arrays.BooleanArray)):
         numbers = values.to_numpy(dtype=dtype.numpy_dtype, na_value=0)
-        parts = [_array(numbers), _array(values.isna())]
+        parts = [_digest_array(numbers), _digest_array(values.isna())]
     else:  # strings, for example
-        parts = [_array(values.to_numpy(dtype=object))]
+        parts = [_digest_array(values.to_numpy(dtype=object))]
     return digest(encode(str(dtype)), *parts)

@@ -54,12 +54,12 @@ class Prefix:
         """Return this prefix followed by the first ``end`` updates of a phase."""
         prefix = self._next.get((phase, end))
         if prefix is None:
-            prefix = Prefix(_fed(self.name, phase, end), self.n_seen + end, self, phase)
+            prefix = Prefix(_digest_after(self.name, phase, end), self.n_seen + end, self, phase)
             self._next[phase, end] = prefix
         return prefix
 
 
-def _fed(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
+def _digest_after(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
     """Return the digest of a prefix followed by the first ``n_updates`` updates of a phase."""
     hashed = blake2b(prefix, digest_size=16)
     hashed.update(

@@ -27,8 +27,8 @@ from optuna_treecv.scoring.metrics import Scoring
 # The maximum number of repeats whose prefixes are cached, and of prefixes of one repeat. A prefix
 # takes about a kilobyte, and a hyper-parameter with an influence from some row on, such as
 # ``average_start``, adds some for each of its values.
-_MOST_ROOTS = 8
-_MOST_PREFIXES = 2**14
+_MAX_ROOTS = 8
+_MAX_PREFIXES = 2**14
 
 
 class SharedBetweenRuns:
@@ -57,7 +57,7 @@ class SharedBetweenRuns:
         """The cache of this process, without a store."""
         return None if self.cache is None else self.cache.memory
 
-    def name_of(self, what: Hashable, content: Callable[[], bytes | None]) -> tuple[bytes, bool]:
+    def key_for(self, what: Hashable, content: Callable[[], bytes | None]) -> tuple[bytes, bool]:
         """Return a key of data, and whether it is the same in later processes.
 
         Parameters
@@ -79,10 +79,10 @@ class SharedBetweenRuns:
         """
         with self._lock:
             root = self._roots.pop(rows, None)
-            if root is None or root.n_prefixes[0] > _MOST_PREFIXES:
+            if root is None or root.n_prefixes[0] > _MAX_PREFIXES:
                 root = Prefix(rows)
             self._roots[rows] = root
-            if len(self._roots) > _MOST_ROOTS:
+            if len(self._roots) > _MAX_ROOTS:
                 del self._roots[next(iter(self._roots))]
             return root
 
@@ -101,12 +101,12 @@ class SharedBetweenRuns:
 _SECONDS_TO_STORE = 2e-3
 
 
-def lasting_if_slow(cache: AnyCache, seconds: float) -> AnyCache:
+def choose_cache(cache: AnyCache, seconds: float) -> AnyCache:
     """Return the cache for a result that took ``seconds``: in memory if it was fast."""
     return cache if seconds > _SECONDS_TO_STORE else cache.memory
 
 
-class KeptScores(NamedTuple):
+class ScoreCache(NamedTuple):
     """The cache and the keys of the scores of an estimator, of a repeat or of single folds.
 
     Attributes
@@ -115,7 +115,7 @@ class KeptScores(NamedTuple):
         In memory if later processes have other keys.
     data, folds : bytes
         The keys of the rows and of the folds; that of a single fold is an argument of methods.
-    of_sums : bytes
+    sums_key : bytes
         The key of the sums, which do not depend on candidate and scoring; empty: not cached.
     metrics : tuple of bytes
         The keys of the metrics; empty: scores are not cached.
@@ -126,7 +126,7 @@ class KeptScores(NamedTuple):
     cache: AnyCache | None = None
     data: bytes = b""
     folds: bytes = b""
-    of_sums: bytes = b""
+    sums_key: bytes = b""
     metrics: tuple[bytes, ...] = ()
     settings: bytes = b""
 
@@ -139,7 +139,7 @@ class KeptScores(NamedTuple):
         engine: str,
         parts: Sequence[Any],
         scoring: Scoring,
-    ) -> "KeptScores":
+    ) -> "ScoreCache":
         """Return the cache and keys of an engine for an estimator, without its free parameters.
 
         Parameters
@@ -159,17 +159,17 @@ class KeptScores(NamedTuple):
             return cls()
         if isinstance(cache, StoredModelCache):
             cache = cache.of_run()
-        of_sums = digest(engine.encode(), SCORED_BY, rows, folds, *keys)
+        sums_key = digest(engine.encode(), SCORED_BY, rows, folds, *keys)
         if cache is None or not all(metric.is_registered for metric in scoring.metrics):
-            return cls(cache, of_sums=of_sums)
+            return cls(cache, sums_key=sums_key)
         names = tuple(encode(metric.name) for metric in scoring.metrics)
-        return cls(cache, rows, folds, of_sums, names)
+        return cls(cache, rows, folds, sums_key, names)
 
-    def at(self, point: Any) -> "KeptScores":
+    def for_candidate(self, free_values: Any) -> "ScoreCache":
         """Return the same for a candidate with these values of the free parameters."""
         if not self.metrics:
             return self
-        return self._replace(settings=digest(self.of_sums, encode(point), *self.metrics))
+        return self._replace(settings=digest(self.sums_key, encode(free_values), *self.metrics))
 
     @property
     def name(self) -> str:
@@ -188,7 +188,7 @@ class KeptScores(NamedTuple):
         if self.cache is not None and self.settings:
             memory = numbers.view(np.uint8)
             memory.flags.writeable = False
-            lasting_if_slow(self.cache, seconds).keep(self.key(len(memory), fold), memory, seconds)
+            choose_cache(self.cache, seconds).keep(self.key(len(memory), fold), memory, seconds)
 
     def close(self) -> None:
         """Write pending results to the store."""

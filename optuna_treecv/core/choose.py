@@ -24,7 +24,7 @@ from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Engine
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.settings import OF_ENGINES
+from optuna_treecv.core.settings import ENGINE_SETTINGS
 from optuna_treecv.estimators.base import CompiledEstimator
 from optuna_treecv.estimators.base import divergence_advice
 from optuna_treecv.estimators.base import last_step
@@ -44,7 +44,7 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
-from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.scoring.scores import can_score_rows
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
@@ -98,12 +98,12 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     ValueError
         If no engine can evaluate the estimator by the requested method.
     """
-    *others, (engine, plan) = answers_to(request, engines)
+    *others, (engine, plan) = ask_engines(request, engines)
     declined = [answer for _, answer in others if isinstance(answer, Declined)]
     if isinstance(plan, Declined):
         raise ValueError(most_relevant([*declined, plan]).advice)
     settings, data = request.settings, request.data
-    for argument in OF_ENGINES:
+    for argument in ENGINE_SETTINGS:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
                 f"{argument} must be omitted for {name_of(request.estimator)}, which is evaluated "
@@ -137,7 +137,7 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
             f"{name_of(request.estimator)} with method={plan.name!r}, because {why}, got "
             f"{settings.max_memory!r}."
         )
-    _check_epochs(request, plan, why_fits=plan.reason if engine is engines[-1] else "")
+    _check_epochs(request, plan, fit_reason=plan.reason if engine is engines[-1] else "")
     if request.wants_average and not plan.capabilities.averages_models:
         raise ValueError(
             f"{request.wants_average} unless linear models are trained along the tree, as those "
@@ -149,20 +149,20 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     return plan
 
 
-def _check_epochs(request: Request, plan: Plan, why_fits: str) -> None:
+def _check_epochs(request: Request, plan: Plan, fit_reason: str) -> None:
     """Refuse several epochs of models that are trained for one."""
     why, n_epochs = plan.capabilities.why_one_epoch, request.given_epochs
-    of_trials = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
-    if why and ((n_epochs or 1) > 1 or of_trials):
-        problem = "it is searched" if of_trials else f"got {n_epochs}"
-        chosen = f"; {plan.name!r} was chosen because {why_fits}" if why_fits else ""
+    is_searched = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
+    if why and ((n_epochs or 1) > 1 or is_searched):
+        problem = "it is searched" if is_searched else f"got {n_epochs}"
+        chosen = f"; {plan.name!r} was chosen because {fit_reason}" if fit_reason else ""
         raise ValueError(
             f"n_epochs must be None for {name_of(request.estimator)} with method={plan.name!r}, "
             f"because {why}, but {problem}{chosen}."
         )
 
 
-def answers_to(
+def ask_engines(
     request: Request, engines: Sequence[Engine]
 ) -> Iterator[tuple[Engine, Plan | Declined]]:
     """Yield the engines that ``method`` allows with their answers, up to the first plan.
@@ -174,21 +174,21 @@ def answers_to(
         if no engine takes rows of this kind, such as remote ones.
     """
     data, method = request.data, request.settings.method
-    only_fit = data.why_only_fit(is_classifier(request.estimator))
+    fit_only_reason = data.why_only_fit(is_classifier(request.estimator))
     is_compiled = isinstance(last_step(request.estimator), CompiledEstimator)
-    if only_fit and (is_compiled or method not in ("auto", "fit", "holdout")):
+    if fit_only_reason and (is_compiled or method not in ("auto", "fit", "holdout")):
         whose = f" for {name_of(request.estimator)}" if is_compiled else f" for {method=}"
         raise ValueError(
             "X must have shape (n_rows, n_features), and y must be one column of classes, or one "
-            f"or more columns of numbers{whose}, but {only_fit}."
+            f"or more columns of numbers{whose}, but {fit_only_reason}."
         )
     declined: list[Declined] = []
     rows = "remote" if data.is_remote else "local"
     for engine in engines:
         if method not in engine.methods or engine.rows not in ("any", rows):
             continue
-        answer: Plan | Declined = Declined(only_fit, free_parameters=())
-        if not only_fit or engine is engines[-1]:
+        answer: Plan | Declined = Declined(fit_only_reason, free_parameters=())
+        if not fit_only_reason or engine is engines[-1]:
             answer = engine.plan(request)
         yield engine, answer
         if isinstance(answer, Plan):
@@ -216,9 +216,7 @@ def _check_scores(request: Request, plan: Plan) -> None:
     cross_validation = request.cross_validation
     check_scoring(request, plan)
     about = f"scales of {type(request.estimator).__name__}"
-    cross_validation.warn_once(
-        about, lambda: why_scales_mislead(request.estimator, request.data.X)
-    )
+    cross_validation.warn_once(about, lambda: scales_warning(request.estimator, request.data.X))
     check_scores_rows(request)
     if plan.capabilities.is_incremental and not request.searched:
         cross_validation.unused.warn(request.estimator, n_epochs=request.given_epochs)
@@ -230,7 +228,7 @@ def check_scoring(request: Request, plan: Plan) -> None:
     Raises
     ------
     ValueError
-        If the estimator cannot be evaluated by it, or if repeats or the order change nothing.
+        If the estimator cannot be evaluated by it, or if repeats or the order change empty_rows.
     """
     cross_validation, estimator = request.cross_validation, request.estimator
     scoring = request.scoring
@@ -272,14 +270,14 @@ def check_scoring(request: Request, plan: Plan) -> None:
         _check_repeats_differ(request, plan)
     for metric in scoring.metrics:
         about = f"size of folds for {metric.name}"
-        cross_validation.warn_once(about, partial(_why_too_small, metric, request))
+        cross_validation.warn_once(about, partial(_small_folds_warning, metric, request))
 
 
 def check_scores_rows(request: Request) -> None:
     """Refuse a metric that is no mean over rows if the scores of rows are needed."""
     settings = request.settings
     for metric in request.scored_by_row:
-        if not scores_rows(metric, request.classes):
+        if not can_score_rows(metric, request.classes):
             argument = f"report={settings.report!r}" if settings.is_early else "row_losses=True"
             if settings.method == "progressive":
                 argument = "method='progressive'"
@@ -299,11 +297,11 @@ def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) ->
     if getattr(scorer, "error_score", None) is not None:
         return  # its scores are those of a scorer that fails
     defaults = {name: p.default for name, p in signature(function).parameters.items()}
-    of_score = defaults | score._kwargs
+    arguments = defaults | score._kwargs
     # Other averages ignore the label, except in average_precision.
-    is_binary = of_score.get("average", "binary") == "binary"
+    is_binary = arguments.get("average", "binary") == "binary"
     is_used = is_binary or function is average_precision_score
-    label, classes = of_score.get("pos_label"), request.classes.tolist()
+    label, classes = arguments.get("pos_label"), request.classes.tolist()
     if is_used and label is not None and label not in classes:
         raise ValueError(
             f"scoring={name!r} needs another pos_label, because {label!r} is none of the labels "
@@ -333,10 +331,10 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
 
 
 #: Folds with fewer rows, or with fewer rows of a class, are too small.
-FEWEST_ROWS, FEWEST_OF_A_CLASS = 30, 5
+MIN_ROWS_PER_FOLD, MIN_ROWS_PER_CLASS = 30, 5
 
 # The mean over rows that is nearest to a scorer of regressors; for others it is the squared error.
-_NEAREST = {
+_SIMILAR_MEANS = {
     "neg_root_mean_squared_log_error": "neg_mean_squared_log_error",
     "neg_median_absolute_error": "neg_mean_absolute_error",
     "neg_max_error": "neg_mean_absolute_error",
@@ -344,7 +342,7 @@ _NEAREST = {
 }
 
 
-def _why_too_small(metric: Metric, request: Request) -> str:
+def _small_folds_warning(metric: Metric, request: Request) -> str:
     """Return a warning if the folds are too small for the mean of a score over them; else ""."""
     if not isinstance(metric, Scorer) or metric.is_mean:
         return ""
@@ -353,14 +351,14 @@ def _why_too_small(metric: Metric, request: Request) -> str:
         codes = data.codes()
     for cut in [repeat.cut for repeat in request.cross_validation.repeats]:
         n_rows = int(np.diff(cut.begins()).min())
-        if n_rows < FEWEST_ROWS:
+        if n_rows < MIN_ROWS_PER_FOLD:
             small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
-        elif codes is not None and has_fewer_of_a_class(cut, FEWEST_OF_A_CLASS, codes):
-            small = f"fewer than {FEWEST_OF_A_CLASS} rows of a class"
+        elif codes is not None and has_small_class(cut, MIN_ROWS_PER_CLASS, codes):
+            small = f"fewer than {MIN_ROWS_PER_CLASS} rows of a class"
         else:
             continue
         is_one = "is not" if metric.is_registered else "may not be"
-        right = " or ".join(_remedies(metric, request.estimator, data.n_rows, codes))
+        right = " or ".join(_alternatives(metric, request.estimator, data.n_rows, codes))
         return (
             f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds of "
             f"{small} misleads; use {right}."
@@ -368,7 +366,7 @@ def _why_too_small(metric: Metric, request: Request) -> str:
     return ""
 
 
-def _remedies(
+def _alternatives(
     scoring: Scorer, estimator: Estimator, n_rows: int, codes: Array | None
 ) -> list[str]:
     """Return alternatives: scores that do not depend on the folds, and a smaller ``cv``."""
@@ -377,12 +375,12 @@ def _remedies(
         loss = "log_loss" if hasattr(estimator, "predict_proba") else "accuracy"
         remedies.append(f"scoring={loss!r}")
     elif is_regressor(estimator):
-        remedies.append(f"scoring={_NEAREST.get(scoring.name, 'neg_mean_squared_error')!r}")
-    most = n_rows // FEWEST_ROWS
+        remedies.append(f"scoring={_SIMILAR_MEANS.get(scoring.name, 'neg_mean_squared_error')!r}")
+    most = n_rows // MIN_ROWS_PER_FOLD
     if codes is None:
         folds = f"cv of at most {most}"
     else:
-        most = min(most, int(np.bincount(codes).min()) // FEWEST_OF_A_CLASS)
+        most = min(most, int(np.bincount(codes).min()) // MIN_ROWS_PER_CLASS)
         folds = f"cv of at most {most} stratified folds"
     if most >= 2:
         remedies.append(folds)
@@ -423,7 +421,7 @@ def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, s
         return None
     try:
         if isinstance(scoring, Loss) and is_classifier(estimator):
-            score = _loss_of_classes(scoring, dummy, data)
+            score = _loss_from_class_weights(scoring, dummy, data)
         else:
             score = _score(scoring, dummy, data)
     except (TypeError, ValueError):  # a scorer of another kind; the trial raises the error
@@ -431,7 +429,7 @@ def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, s
     return (score, what) if np.isfinite(score) else None
 
 
-def _loss_of_classes(loss: Loss, dummy: Estimator, data: Data) -> float:
+def _loss_from_class_weights(loss: Loss, dummy: Estimator, data: Data) -> float:
     """Compute the loss on all rows from the total weight of each class, in milliseconds."""
     codes, labels = data.codes(), np.arange(len(data.classes()))
     fitted, tested = (
@@ -445,30 +443,30 @@ def _loss_of_classes(loss: Loss, dummy: Estimator, data: Data) -> float:
 
 def _score(scoring: Loss | Scorer, dummy: Estimator, data: Data) -> float:
     """Compute the score of a dummy estimator on all rows."""
-    nothing, weights = np.zeros((data.n_rows, 1)), data.score_weights
-    dummy.fit(nothing, data.y, sample_weight=data.weights)
+    empty_rows, weights = np.zeros((data.n_rows, 1)), data.score_weights
+    dummy.fit(empty_rows, data.y, sample_weight=data.weights)
     if isinstance(scoring, Scorer):
         weighted = {} if weights is None else {"sample_weight": weights}
-        return float(scoring.score(dummy, nothing, data.y, **weighted))
-    responses = np.repeat(dummy.predict(nothing[:1]), data.n_rows, axis=0)
+        return float(scoring.score(dummy, empty_rows, data.y, **weighted))
+    responses = np.repeat(dummy.predict(empty_rows[:1]), data.n_rows, axis=0)
     return float(np.average(scoring.of_rows(responses, data.y), weights=weights))
 
 
 # SGD learns at very different speeds from columns whose ranges differ by more than this factor.
-_MOST_SCALES = 100
+_MAX_RANGE_RATIO = 100
 # The number of sampled rows, and the length of their runs, so that a file is read in few places.
 _SAMPLE, _RUN = 10_000, 50
 
 
-def why_scales_mislead(estimator: Estimator, X: Features) -> str:
+def scales_warning(estimator: Estimator, X: Features) -> str:
     """Return a warning if an unscaled dense X slows an SGD learner without preprocessing; else "".
 
     The ranges of the columns are those of a sample of the rows. Sparse rows and texts are not
     checked.
     """
     is_linear = isinstance(estimator, CompiledEstimator) and estimator.is_linear
-    takes_steps = is_linear or any(kind.__name__ in OF_PASSES for kind in type(estimator).__mro__)
-    if not takes_steps or sparse.issparse(X) or len(X.shape) != 2:
+    is_sgd = is_linear or any(kind.__name__ in OF_PASSES for kind in type(estimator).__mro__)
+    if not is_sgd or sparse.issparse(X) or len(X.shape) != 2:
         return ""
     if isinstance(X, RemoteRows):
         X = X.sample
@@ -483,7 +481,7 @@ def why_scales_mislead(estimator: Estimator, X: Features) -> str:
     with np.errstate(invalid="ignore"):  # infinite entries, which other checks refuse
         ranges = np.ptp(rows.astype(np.float64), axis=0)
     ranges = ranges[np.isfinite(ranges) & (ranges > 0)]
-    if not len(ranges) or ranges.max() <= _MOST_SCALES * ranges.min():
+    if not len(ranges) or ranges.max() <= _MAX_RANGE_RATIO * ranges.min():
         return ""
     return (
         "the ranges of the columns of X differ by a factor of "
@@ -493,7 +491,7 @@ def why_scales_mislead(estimator: Estimator, X: Features) -> str:
     )
 
 
-def why_not_finite(estimator: Estimator, mean: float, n_diverged: int) -> str:
+def not_finite_warning(estimator: Estimator, mean: float, n_diverged: int) -> str:
     """Return a warning if the mean score is not finite, with the reason; else ""."""
     if np.isfinite(mean):
         return ""
@@ -504,7 +502,7 @@ def why_not_finite(estimator: Estimator, mean: float, n_diverged: int) -> str:
     return f"the mean score is {mean}; CVResult.test_score shows which folds have no finite score."
 
 
-def has_fewer_of_a_class(cut: Cut, n: int, codes: Array) -> bool:
+def has_small_class(cut: Cut, n: int, codes: Array) -> bool:
     """Return whether any fold tests fewer than ``n`` rows of any class.
 
     Parameters

@@ -30,9 +30,9 @@ from optuna_treecv.caching.keys import token
 from optuna_treecv.caching.results import SharedBetweenRuns
 from optuna_treecv.core.repeat import can_stratify
 from optuna_treecv.core.repeat import divide
-from optuna_treecv.core.repeat import numbers_of_groups
+from optuna_treecv.core.repeat import encode_groups
+from optuna_treecv.core.repeat import make_repeats
 from optuna_treecv.core.repeat import Repeat
-from optuna_treecv.core.repeat import repeats_of
 from optuna_treecv.core.routing import Metadata
 from optuna_treecv.core.routing import MetadataArguments
 from optuna_treecv.core.settings import Report
@@ -67,7 +67,7 @@ from optuna_treecv.types import Targets
 T = TypeVar("T")
 
 # Numbers are far from 0 relative to their spread above this number of standard deviations.
-_FAR = 100
+_MAX_DISTANCE_IN_STDS = 100
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Search:
     grid : mapping
         For each parameter of a grid, all its values.
     keep_outputs : {"auto", "all", False}
-        Which out-of-fold outputs outlive their evaluation, see ``Request.kept_responses``.
+        Which out-of-fold outputs outlive their evaluation, see ``Request.stored_methods``.
     tries_all_folds : bool
         Whether further folds are fitted after one has failed, to raise ``FoldsFailed`` in the end.
     """
@@ -108,7 +108,7 @@ class _Found:
         The values that ``CrossValidation.fact`` caches, by their keys.
     topics : set of str
         The topics of the warnings that were given.
-    name_of_metadata : list of (bytes or None)
+    metadata_keys : list of (bytes or None)
         The key of the metadata; empty if there are none.
     metadata : Metadata or None
     prepared : dict of RowLayout to PreparedRows
@@ -124,7 +124,7 @@ class _Found:
     seconds: float = 0.0
     facts: dict[Hashable, Opaque] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
-    name_of_metadata: list[bytes | None] = field(default_factory=list)
+    metadata_keys: list[bytes | None] = field(default_factory=list)
     metadata: Metadata | None = None
     prepared: dict[RowLayout, PreparedRows] = field(default_factory=dict)
     further: MutableMapping[Hashable, PreparedRows] = field(default_factory=WeakValueDictionary)
@@ -135,7 +135,7 @@ class _Found:
         # Prepared rows are larger than the rows as given, so they are prepared again. Metadata
         # are compared by identity, which pickling does not preserve for all objects.
         state = self.undivided, self.repeats, self.seconds, self.facts, self.topics
-        return _Found, (*state, self.name_of_metadata)
+        return _Found, (*state, self.metadata_keys)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -207,7 +207,7 @@ class CrossValidation:
         """
         began = perf_counter()
         state = _Found(settings, topics=set() if topics is None else topics)
-        X, y = on_cluster(X, y)
+        X, y = as_remote_rows(X, y)
         _warn_once(state, "reading", lambda: why_read_at_once(X))
         X, y, names = opened(X, y, settings.room)
         data = Data(X, y, settings.room, names)
@@ -217,7 +217,7 @@ class CrossValidation:
         if not isinstance(cv, str | int | float | np.number) and not hasattr(cv, "split"):
             cv = "pairs of training and test rows" if are_pairs(cv) else "fold ids"
         if settings.groups is not None:
-            groups = numbers_of_groups(settings.groups, data.n_rows)
+            groups = encode_groups(settings.groups, data.n_rows)
         weights = settings.sample_weight, settings.score_weight
         shared = SharedBetweenRuns(cache, with_others)
         steps = Steps(data.X, data.y, shared.memory)
@@ -264,7 +264,7 @@ class CrossValidation:
         """Return a copy with other reports."""
         return self._copy([r.cut for r in self.repeats], replace(self.settings, report=report))
 
-    def trying_all_folds(self) -> Self:
+    def with_all_folds_tried(self) -> Self:
         """Return a copy in which further folds are fitted after one has failed."""
         return replace(self, search=replace(self.search, tries_all_folds=True))
 
@@ -301,16 +301,16 @@ class CrossValidation:
         with state.lock:
             is_first = state.metadata is None
             if state.metadata is None:
-                if not metadata.is_nothing():
+                if not metadata.is_empty():
                     for repeat in self.repeats:
-                        metadata.check_masses(repeat.cut, of_folds)
-                    state.name_of_metadata = [metadata.name()]
+                        metadata.check_fold_weights(repeat.cut, of_folds)
+                    state.metadata_keys = [metadata.name()]
                 self.data.weights = metadata.weights
                 self.data.score_weights = metadata.score_weights
                 state.metadata = metadata
             before = state.metadata
         if is_first and of_folds:
-            metadata.warn_if_weights_act_in_no_score(self.repeats[0].cut)
+            metadata.warn_if_weights_unused(self.repeats[0].cut)
         if not metadata.equals(before):
             raise ValueError(
                 "params must be routed to fit and score in the same way for all estimators, but "
@@ -343,11 +343,11 @@ class CrossValidation:
                 return
             began, settings = perf_counter(), state.undivided
             cuts = divide(self.data, settings, self._cv_in_words, estimator)
-            state.repeats = repeats_of(cuts, self.settings)
+            state.repeats = make_repeats(cuts, self.settings)
             state.undivided = None  # cv and groups are not needed again
             state.seconds += perf_counter() - began
 
-    def divided_as(self, cuts: Sequence[Cut]) -> Self:
+    def with_splits(self, cuts: Sequence[Cut]) -> Self:
         """Return a cross-validation with other splits of the same rows, in the same order.
 
         Prepared rows and the cache are shared. Nothing is reported, and no outputs are stored.
@@ -363,7 +363,7 @@ class CrossValidation:
         """Return a cross-validation that shares the prepared rows."""
         state = replace(self._found, facts={}, further=WeakValueDictionary())
         other = replace(self, settings=settings, _found=state, **others)
-        state.repeats = repeats_of(cuts, settings)
+        state.repeats = make_repeats(cuts, settings)
         return other
 
     def repeats_for(self, n_epochs: int) -> list[Repeat]:
@@ -410,7 +410,9 @@ class CrossValidation:
         """
         y = self.data.y
         is_number = y is not None and y.dtype.kind in "iuf"
-        is_far = is_number and np.any(np.abs(y).max(axis=0) > _FAR * np.std(y, axis=0))
+        is_far = is_number and np.any(
+            np.abs(y).max(axis=0) > _MAX_DISTANCE_IN_STDS * np.std(y, axis=0)
+        )
         return np.dtype(np.float64 if is_far else np.float32)
 
     def tested(self, method: str) -> Tested:
@@ -428,7 +430,7 @@ class CrossValidation:
             return self.n_repeats * self.data.n_rows
         return sum(repeat.cut.n_trained for repeat in self.repeats)
 
-    def fewest_trained(self, of_classes: bool) -> tuple[int, int]:
+    def smallest_training_set(self, of_classes: bool) -> tuple[int, int]:
         """Return the rows of the smallest training set, and the fewest rows of a class in any."""
         data = self.data
 
@@ -458,14 +460,15 @@ class CrossValidation:
     def digest(self, scoring: Scoring) -> str:
         """Return a short digest of the data, the folds and a scoring.
 
-        If a part of it has no digest, see ``why_nameless``, it is unique to this evaluation.
+        If any of these has no digest (see ``reason_without_digest``), return a random token of
+        this evaluation instead.
         """
         try:
             return self._name(scoring)
         except NoKey:
             return self._token
 
-    def why_nameless(self, scoring: Scoring) -> str:
+    def reason_without_digest(self, scoring: Scoring) -> str:
         """Return the reason why later processes cannot identify this evaluation; else ""."""
         try:
             self._name(scoring)
@@ -484,13 +487,10 @@ class CrossValidation:
         data, n_epochs = self._content(self.data.y), self.settings.n_epochs or 1
         if data is None:
             raise NoKey("X or y holds objects whose content has no digest")
-        if None in self._found.name_of_metadata:
+        if None in self._found.metadata_keys:
             raise NoKey("params holds an object whose content has no digest")
         parts = [data, encode(scoring.names), encode(scoring.optimized), encode(n_epochs)]
-        parts += [
-            *map(_name_of_metric, scoring.metrics),
-            *filter(None, self._found.name_of_metadata),
-        ]
+        parts += [*map(_metric_key, scoring.metrics), *filter(None, self._found.metadata_keys)]
         for cut in [repeat.cut for repeat in self.repeats]:
             parts += [encode(cut.n_folds), *map(encode, cut.arrays())]
         return digest(*parts).hex()[:16]
@@ -507,7 +507,7 @@ class CrossValidation:
         repeat: Repeat | None = None,
         transform: Callable[[Features], Features] | None = None,
         name: bytes | None = b"",
-        are_named: bool = False,
+        needs_keys: bool = False,
     ) -> PreparedRows:
         """Return the rows of a repeat in a layout.
 
@@ -522,7 +522,7 @@ class CrossValidation:
             Transforms the rows as given before they are prepared.
         name : bytes or None
             The key of the transformation; None if it has none.
-        are_named : bool
+        needs_keys : bool
             Whether keys of models contain a digest of the prepared rows, which takes time too.
         """
         repeat, state = repeat or self.repeats[0], self._found
@@ -533,9 +533,9 @@ class CrossValidation:
             if transform is not None:
                 data = data.transformed(transform)
             rows = data.prepare(layout, repeat.cut.order, repeat.cut.begins)
-            if self.shared.cache is not None and are_named:
+            if self.shared.cache is not None and needs_keys:
                 # Digesting the rows is part of preparing them.
-                self.names_of(layout, rows, repeat.number, name or b"")
+                self.row_keys(layout, rows, repeat.number, name or b"")
             seconds = perf_counter() - began
             return replace(rows, seconds=seconds + state.seconds if is_kept else seconds)
 
@@ -553,19 +553,19 @@ class CrossValidation:
                 state.prepared[layout] = make()
             return state.prepared[layout]
 
-    def data_name(self) -> tuple[bytes, bool]:
+    def data_key(self) -> tuple[bytes, bool]:
         """Return a key for the rows as given with their weights and further arguments of ``fit``.
 
         Also return whether later processes compute the same key.
         """
 
         def content() -> bytes | None:
-            parts = self._content(self.data.y_given), *self._found.name_of_metadata
+            parts = self._content(self.data.y_given), *self._found.metadata_keys
             return None if None in parts else digest(*filter(None, parts))
 
-        return self.shared.name_of("as given", content)
+        return self.shared.key_for("as given", content)
 
-    def names_of(
+    def row_keys(
         self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes
     ) -> tuple[bytes, tuple[bytes, bool]]:
         """Return keys of prepared rows, and of the targets and weights they are scored with.
@@ -577,8 +577,8 @@ class CrossValidation:
         of_scores = rows.targets, rows.classes, rows.score_weights
         what = layout, repeat, steps
         return (
-            self.shared.name_of((*what, "rows"), lambda: content_of(*of_rows))[0],
-            self.shared.name_of((*what, "scores"), lambda: content_of(*of_scores)),
+            self.shared.key_for((*what, "rows"), lambda: content_of(*of_rows))[0],
+            self.shared.key_for((*what, "scores"), lambda: content_of(*of_scores)),
         )
 
 
@@ -586,7 +586,7 @@ class CrossValidation:
 Task = CrossValidation
 
 
-def on_cluster(X: Features, y: Targets) -> tuple[Features, Targets]:
+def as_remote_rows(X: Features, y: Targets) -> tuple[Features, Targets]:
     """Return rows of Dask as remote rows, if there is a current client of a cluster."""
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask(X):
@@ -610,9 +610,9 @@ def _warn_once(state: _Found, about: str, find: Callable[[], str]) -> None:
         warn_caller(sentence)
 
 
-def _name_of_metric(metric: Metric) -> bytes:
+def _metric_key(metric: Metric) -> bytes:
     if isinstance(metric, Pooled):
-        return b"pooled " + _name_of_metric(metric.of)
+        return b"pooled " + _metric_key(metric.of)
     if not isinstance(metric, Scorer) or metric.is_registered:
         return f"{metric.direction} {metric.name}".encode()
     try:

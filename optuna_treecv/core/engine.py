@@ -22,11 +22,11 @@ from typing import NamedTuple
 from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.keys import Key
-from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.caching.results import ScoreCache
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
+from optuna_treecv.core.request import packed_sizes
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.core.result import Curve
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.preprocessing.parts import ModelsFrom
@@ -49,14 +49,14 @@ class RowProgress(NamedTuple):
         The sixteenths of a training pass that are done, or ``NESTED_STEP``.
     scores : RowScores
         The scores of all rows so far.
-    has_lost : bool
+    was_pruned : bool
         Whether the candidate was pruned within its batch.
     """
 
     candidate: int
     step: int
     scores: RowScores
-    has_lost: bool = False
+    was_pruned: bool = False
 
 
 class TreeProgress(NamedTuple):
@@ -356,7 +356,7 @@ class Capabilities:
     preprocessing : ModelsFrom
         How the models are trained, which decides how their preprocessing is evaluated.
     settings : tuple of str
-        Which of ``core.settings.OF_ENGINES`` it takes.
+        Which of ``core.settings.ENGINE_SETTINGS`` it takes.
     readings : str
         How often rows on disk are read, as the end of a sentence; "" if that is unknown.
     with_size : callable or None
@@ -518,17 +518,17 @@ class Engine:
     nests_by: Callable[[Estimator], str] | None = None
 
 
-def results_of(request: Request, repeat: Repeat, stored: KeptScores) -> Results:
+def results_of(request: Request, repeat: Repeat, stored: ScoreCache) -> Results:
     """Return the keys of the scores of all folds of a repeat."""
     specs = specs_of_scores(request, repeat, stored)
     return Results(stored.name, stored.data.hex(), specs=specs)
 
 
 def specs_of_scores(
-    request: Request, repeat: Repeat, stored: KeptScores
+    request: Request, repeat: Repeat, stored: ScoreCache
 ) -> Mapping[int, ResultSpec]:
     """Return the stored result of all fold scores of a repeat; none if row scores are needed."""
     if request.needs_rows or stored.cache is None or not stored.settings:
         return {}
-    key = stored.key(8 * sum(sizes_of_scores(request, repeat)))
+    key = stored.key(8 * sum(packed_sizes(request, repeat)))
     return {repeat.cut.n_folds: ResultSpec(key, stored.cache)}

@@ -8,11 +8,11 @@ import numpy as np
 from optuna_treecv.types import Array
 
 # The most folds that are drawn one by one; above, this number of quantiles is drawn.
-_MOST_FOLDS = 200
+_MAX_TICKS = 200
 _WIDTH, _HEIGHT = 480, 28
 
 
-def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
+def html_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
     """Return an HTML table of names and values below a title, without values of None or "".
 
     ``above`` is HTML between the heading and the table.
@@ -26,7 +26,7 @@ def as_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
     return f"<div><strong>{escape(title)}</strong>{above}<table>{cells}</table></div>"
 
 
-def strip_of(scores: Array, mean: float, error: float | None) -> str:
+def svg_strip(scores: Array, mean: float, error: float | None) -> str:
     """Return an SVG strip of fold scores: a tick for each, the mean, and its standard error.
 
     Parameters
@@ -39,17 +39,17 @@ def strip_of(scores: Array, mean: float, error: float | None) -> str:
     finite = np.sort(scores[np.isfinite(scores)])
     if len(finite) < 2 or not np.isfinite(mean) or not 0 < finite[-1] - finite[0] < np.inf:
         return ""
-    if len(finite) > _MOST_FOLDS:
-        finite = np.quantile(finite, np.linspace(0, 1, _MOST_FOLDS))
+    if len(finite) > _MAX_TICKS:
+        finite = np.quantile(finite, np.linspace(0, 1, _MAX_TICKS))
     low, high = finite[0], finite[-1]
 
-    def place(value: float) -> float:
+    def x_of(value: float) -> float:
         return float(np.clip(8 + (_WIDTH - 16) * (value - low) / (high - low), 1, _WIDTH - 1))
 
-    ticks = "".join(f"M{place(score):.1f} 6V{_HEIGHT - 6}" for score in finite)
+    ticks = "".join(f"M{x_of(score):.1f} 6V{_HEIGHT - 6}" for score in finite)
     band = ""
     if error is not None and np.isfinite(error):
-        left, right = place(mean - error), place(mean + error)
+        left, right = x_of(mean - error), x_of(mean + error)
         band = (
             f"<rect x='{left:.1f}' y='2' width='{right - left:.1f}' height='{_HEIGHT - 4}' "
             "fill='#0072B2' opacity='0.2'/>"
@@ -59,5 +59,5 @@ def strip_of(scores: Array, mean: float, error: float | None) -> str:
         f"viewBox='0 0 {_WIDTH} {_HEIGHT}'>"
         f"<title>Scores of folds from {low:.4g} to {high:.4g}, mean {mean:.4g}</title>{band}"
         f"<path d='{ticks}' stroke='#8C8C8C' opacity='0.6'/>"
-        f"<path d='M{place(mean):.1f} 2V{_HEIGHT - 2}' stroke='#0072B2' stroke-width='3'/></svg>"
+        f"<path d='M{x_of(mean):.1f} 2V{_HEIGHT - 2}' stroke='#0072B2' stroke-width='3'/></svg>"
     )

@@ -28,13 +28,13 @@ from optuna_treecv.types import Array
 METHODS = ("bayle", "nadeau_bengio", "hoeffding")
 
 # The note of instability appears by chance once in this many evaluations of a stable learner.
-_SURE = 1 - 1e-3
+_STABLE_QUANTILE = 1 - 1e-3
 
 # Folds in which a row has a larger share have too few rows for a chi-squared test.
-_MOST_SHARE = 0.05
+_MAX_ROW_SHARE = 0.05
 
 # The means of repeats of an unstable learner differ by more than this many standard errors.
-_UNSTABLE = 2 / 3
+_MAX_STD_OF_REPEATS = 2 / 3
 
 IntervalMethod = Literal["bayle", "nadeau_bengio", "hoeffding"]
 Bounds = tuple[float, float] | None
@@ -127,7 +127,9 @@ def check_level(level: float) -> float:
     return float(level)
 
 
-def interval_of(scores: Scores, method: str, level: float, loss_range: Bounds = None) -> Interval:
+def compute_interval(
+    scores: Scores, method: str, level: float, loss_range: Bounds = None
+) -> Interval:
     """Return the interval around a mean.
 
     Parameters
@@ -151,17 +153,21 @@ def interval_of(scores: Scores, method: str, level: float, loss_range: Bounds = 
             "its model has diverged."
         )
     if method == "nadeau_bengio":
-        interval = _by_nadeau_bengio(scores, level)
+        interval = _nadeau_bengio_interval(scores, level)
     else:
         is_bayle = method == "bayle"
-        half = _bayle(scores, level) if is_bayle else _hoeffding(scores, level, loss_range)
-        mean, models = float(scores.by_fold.mean()), models_in_words(scores.tested)
+        half = (
+            _bayle_half_width(scores, level)
+            if is_bayle
+            else _hoeffding_half_width(scores, level, loss_range)
+        )
+        mean, models = float(scores.by_fold.mean()), describe_models(scores.tested)
         interval = Interval(mean - half, mean + half, method, models, level)
     interval = within(interval, loss_range or range_of(scores.metric))
-    dependence = "" if method == "nadeau_bengio" else note_of_dependence(scores.tested)
+    dependence = "" if method == "nadeau_bengio" else dependence_note(scores.tested)
     if dependence:
         warn_caller(f"interval(method={method!r}): {dependence[:1].lower()}{dependence[1:]}")
-    notes = [dependence, note_of_instability(scores)]
+    notes = [dependence, instability_note(scores)]
     return replace(interval, note=" ".join(filter(None, notes)))
 
 
@@ -233,7 +239,7 @@ def nadeau_bengio(by_fold: Array, test_share: float, n_trained: int, level: floa
     return Interval(mean - half, mean + half, "nadeau_bengio", target, level)
 
 
-def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
+def _nadeau_bengio_interval(scores: Scores, level: float) -> Interval:
     tested = scores.tested
     if tested.n_folds == 1 or tested.method == "progressive":
         raise ValueError(
@@ -248,7 +254,7 @@ def _by_nadeau_bengio(scores: Scores, level: float) -> Interval:
     return nadeau_bengio(scores.by_fold, tested.test_share, tested.n_trained, level)
 
 
-def _hoeffding(scores: Scores, level: float, loss_range: Bounds) -> float:
+def _hoeffding_half_width(scores: Scores, level: float, loss_range: Bounds) -> float:
     r"""Return half the width of the interval of Hoeffding (1963).
 
     It is :math:`b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range of width b.
@@ -301,7 +307,7 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
     return low, high
 
 
-def _bayle(scores: Scores, level: float) -> float:
+def _bayle_half_width(scores: Scores, level: float) -> float:
     """Return half the width of the interval of Bayle et al. (2020), from ``row_error``."""
     if not scores.metric.is_mean:
         raise ValueError(
@@ -325,7 +331,7 @@ def _bayle(scores: Scores, level: float) -> float:
     return float(stats.norm.ppf((1 + level) / 2)) * error
 
 
-def note_of_instability(scores: Scores) -> str:
+def instability_note(scores: Scores) -> str:
     """Return a warning if the models of folds differ more than their rows explain; else "".
 
     Either the means of the repeats differ by two thirds of the standard error over rows, or the
@@ -341,17 +347,17 @@ def note_of_instability(scores: Scores) -> str:
     spread = 0.0
     if n_repeats > 1:
         spread = float(np.std(scores.by_fold.mean(axis=1), ddof=1))
-    if spread > _UNSTABLE * error:
+    if spread > _MAX_STD_OF_REPEATS * error:
         fact = (
             f"The means of {n_repeats} repeats have a standard deviation of {spread:.2g}, but "
             f"the standard error over rows is {error:.2g}"
         )
-    elif scores.spreads is not None and n_folds > 1 and scores.spreads[2].max() <= _MOST_SHARE:
+    elif scores.spreads is not None and n_folds > 1 and scores.spreads[2].max() <= _MAX_ROW_SHARE:
         # The variance of a fold's mean as the mean of a sample of rows.
         within = float((scores.spreads[0] / (1 - scores.spreads[2])).mean())
         between = float(np.var(scores.by_fold, axis=1, ddof=1).mean())
         degrees = n_repeats * (n_folds - 1)
-        if within > 0 and between / within > stats.chi2.ppf(_SURE, degrees) / degrees:
+        if within > 0 and between / within > stats.chi2.ppf(_STABLE_QUANTILE, degrees) / degrees:
             fact = (
                 "The scores of the folds differ by more than their rows explain: models have a "
                 f"standard deviation of about {sqrt(between - within):.2g}"
@@ -363,7 +369,7 @@ def note_of_instability(scores: Scores) -> str:
     )
 
 
-def note_of_dependence(tested: Tested) -> str:
+def dependence_note(tested: Tested) -> str:
     """Return a warning if the rows are not independent; else ""."""
     if tested.groups is None and not tested.is_ordered:
         return ""
@@ -371,7 +377,7 @@ def note_of_dependence(tested: Tested) -> str:
     return f"It assumes that rows are independent, which {rows} are not, and may be too narrow."
 
 
-def models_in_words(tested: Tested) -> str:
+def describe_models(tested: Tested) -> str:
     """Return the target of intervals over rows in words."""
     if tested.method == "progressive":
         return "the mean score on new rows of the models along the pass"

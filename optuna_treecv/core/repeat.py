@@ -78,9 +78,9 @@ def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
         If ``cv``, ``stratify`` or ``groups`` is wrong.
     """
     if settings.may_stratify and settings.shuffle and settings.groups is None:
-        if why := _why_order_misleads(data.X):
+        if why := _time_order_warning(data.X):
             warn_caller(why)
-    codes = _codes(data, settings, cv_in_words, estimator)
+    codes = _stratification_codes(data, settings, cv_in_words, estimator)
     rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
     seed_of = partial(derive_seed, settings.seed)
     cuts = make_cuts(settings.cv, rows, seed_of, settings.n_repeats)
@@ -97,23 +97,28 @@ def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
     return cuts
 
 
-def repeats_of(cuts: Sequence[Cut], settings: Settings) -> list[Repeat]:
+def make_repeats(cuts: Sequence[Cut], settings: Settings) -> list[Repeat]:
     """Return the repeats with these splits, divided into the parts that are reported."""
-    reports_of = len(cuts) if settings.reports_parts else None
-    if reports_of is not None and reports_of > MAX_BLOCKS:
+    n_reported_repeats = len(cuts) if settings.reports_parts else None
+    if n_reported_repeats is not None and n_reported_repeats > MAX_BLOCKS:
         raise ValueError(
             f"report needs at most {MAX_BLOCKS} repeats, by n_repeats or by the splitter, got "
             f"{len(cuts)}."
         )
-    repeats = [_repeat(number, cut, settings, reports_of) for number, cut in enumerate(cuts)]
+    repeats = [
+        _repeat(number, cut, settings, n_reported_repeats) for number, cut in enumerate(cuts)
+    ]
     # Early reports have other parts, and folds are scored when all of them are tested.
     if settings.is_early or settings.is_growing:
         repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
     return repeats
 
 
-def _repeat(number: int, cut: Cut, settings: Settings, reports_of: int | None) -> Repeat:
-    """Return a repeat, one of ``reports_of`` with at most 32 reports in all; None: no reports."""
+def _repeat(number: int, cut: Cut, settings: Settings, n_reported_repeats: int | None) -> Repeat:
+    """Return one of ``n_reported_repeats`` repeats, which share at most 32 reports.
+
+    If ``n_reported_repeats`` is None, nothing is reported.
+    """
     is_random, seed = settings.order == "random", derive_seed(settings.seed, number)
     n_jobs = settings.n_threads
     if isinstance(cut, Folds):
@@ -124,14 +129,14 @@ def _repeat(number: int, cut: Cut, settings: Settings, reports_of: int | None) -
         plan = Partition(int(bounds[-1]), cut.n_folds, bounds, is_random, seed)
         key = digest(plan_key(plan), *map(encode, cut.arrays()))
     n_blocks = 1 if n_jobs == 1 else min(_BLOCKS_PER_THREAD * n_jobs, MAX_BLOCKS)
-    if reports_of is not None or plan.n_rows >= _ROWS_IN_ONE_BLOCK:
+    if n_reported_repeats is not None or plan.n_rows >= _ROWS_IN_ONE_BLOCK:
         n_blocks = MAX_BLOCKS
     blocks = plan.blocks(n_blocks)
-    parts = blocks if reports_of is None else plan.blocks(MAX_BLOCKS // reports_of)
+    parts = blocks if n_reported_repeats is None else plan.blocks(MAX_BLOCKS // n_reported_repeats)
     return Repeat(number, cut, plan, key, blocks, parts)
 
 
-def numbers_of_groups(groups: ArrayLike, n_rows: int) -> Array:
+def encode_groups(groups: ArrayLike, n_rows: int) -> Array:
     """Return the number of the group of each row."""
     check_array_kind("groups", groups)
     with naming("groups"):
@@ -154,7 +159,9 @@ def can_stratify(data: Data, settings: Settings) -> bool:
     )
 
 
-def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Estimator) -> Array | None:
+def _stratification_codes(
+    data: Data, settings: Settings, cv_in_words: str, estimator: Estimator
+) -> Array | None:
     """Return the class of each row if the folds are to be stratified; else None."""
     cv, stratify, can_be = settings.cv, settings.stratify, can_stratify(data, settings)
     if stratify is True and not can_be:
@@ -188,7 +195,7 @@ def _codes(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
     return codes
 
 
-def _why_order_misleads(X: Features) -> str:
+def _time_order_warning(X: Features) -> str:
     """Return a warning against shuffled folds if X has an increasing column of times; else ""."""
     if not hasattr(X, "iloc"):
         return ""

@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.base import is_classifier
 
 from optuna_treecv.caching.keys import digest
-from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.caching.results import ScoreCache
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.routing import Metadata
@@ -39,11 +39,11 @@ from optuna_treecv.scoring.metrics import range_of
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.scoring.metrics import scoring_for
+from optuna_treecv.scoring.scores import can_score_rows
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import pooled_score
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import scores_of_rows
-from optuna_treecv.scoring.scores import scores_rows
 from optuna_treecv.scoring.scores import SPREAD_SIZE
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
@@ -154,7 +154,7 @@ class Request:
     @property
     def has_row_scores(self) -> bool:
         """Whether the first optimised metric is a mean over the scores of rows."""
-        return scores_rows(self.scoring.first, self.classes)
+        return can_score_rows(self.scoring.first, self.classes)
 
     @property
     def scored_by_row(self) -> Sequence[Metric]:
@@ -165,7 +165,7 @@ class Request:
         return (self.scoring.first,) if is_asked else ()
 
     @cached_property
-    def kept_responses(self) -> tuple[str, ...]:
+    def stored_methods(self) -> tuple[str, ...]:
         """The response methods whose outputs for all rows outlive the evaluation.
 
         These are ``predict`` and ``predict_proba``, if a score needs them or all outputs are to be
@@ -185,17 +185,17 @@ class Request:
     @property
     def needs_predictions(self) -> bool:
         """Whether the predictions for all rows are needed beside the scores of folds."""
-        return self.pools or self.needs_rows or bool(self.kept_responses)
+        return self.pools or self.needs_rows or bool(self.stored_methods)
 
     @property
-    def kept_bytes(self) -> int:
-        """The bytes per row of ``kept_responses``."""
+    def stored_bytes_per_row(self) -> int:
+        """The bytes per row of ``stored_methods``."""
         n_classes = 1 if self.classes is None else len(self.classes)
         n_numbers = {"predict": self.cross_validation.n_targets, "predict_proba": n_classes}
         item_size = self.cross_validation.output_type.itemsize
-        return item_size * sum(n_numbers[method] for method in self.kept_responses)
+        return item_size * sum(n_numbers[method] for method in self.stored_methods)
 
-    def as_kept(self, response: Array, method: str) -> Array:
+    def compact_output(self, response: Array, method: str) -> Array:
         """Return outputs in a type of few bytes."""
         kind: DTypeLike = self.cross_validation.output_type
         if self.classes is not None:
@@ -243,18 +243,20 @@ class FoldScorer:
     request: Request
     estimator: Estimator
 
-    def of_folds(self, rows: TestedRows, called: Mapping[int, Array] | None = None) -> FoldScores:
+    def score_folds(
+        self, rows: TestedRows, called: Mapping[int, Array] | None = None
+    ) -> FoldScores:
         """Return the scores of folds; ``called`` has those that need more than predictions."""
         request = self.request
         metrics, classes = request.scoring.metrics, request.classes
         return scores_of_folds(metrics, rows, self.estimator, classes, called)
 
-    def of_rows(self, rows: TestedRows) -> Array:
+    def score_rows(self, rows: TestedRows) -> Array:
         """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
         request = self.request
         return scores_of_rows(request.scoring.first, rows, self.estimator, request.classes)
 
-    def of_all(self, rows: TestedRows) -> Array:
+    def score_pooled(self, rows: TestedRows) -> Array:
         """Return the pooled scores of the rows of a repeat and their errors, (n_metrics, 2)."""
         metrics = self.request.scoring.metrics
         scores = np.full((len(metrics), 2), np.nan)
@@ -264,23 +266,23 @@ class FoldScorer:
         return scores
 
 
-def name_of_folds(request: Request, repeat: Repeat) -> bytes:
+def folds_key(request: Request, repeat: Repeat) -> bytes:
     """Return a key of the folds of a repeat and the order of their rows."""
     name = partial(digest, repeat.key, repeat.cut.order.tobytes())
     return request.cross_validation.fact(("folds", repeat.number), name)
 
 
-def kept_scores(
+def score_cache(
     request: Request, repeat: Repeat, engine: str, parts: Sequence[object]
-) -> KeptScores:
+) -> ScoreCache:
     """Return the place in the cache for an engine's scores, before the free parameters are set."""
     cross_validation = request.cross_validation
-    cache, data = cross_validation.shared.cache, cross_validation.data_name()
-    folds = name_of_folds(request, repeat)
-    return KeptScores.of(cache, data, folds, engine, parts, request.scoring)
+    cache, data = cross_validation.shared.cache, cross_validation.data_key()
+    folds = folds_key(request, repeat)
+    return ScoreCache.of(cache, data, folds, engine, parts, request.scoring)
 
 
-def sizes_of_scores(request: Request, repeat: Repeat) -> list[int]:
+def packed_sizes(request: Request, repeat: Repeat) -> list[int]:
     """Return the length of each part of the stored scores of a repeat."""
     n_metrics, n_folds = len(request.scoring.metrics), repeat.cut.n_folds
     has_spreads = not request.cross_validation.tests_single_rows

@@ -7,15 +7,15 @@ import warnings
 
 import numpy as np
 
-from optuna_treecv.core.html import as_table
-from optuna_treecv.core.html import strip_of
+from optuna_treecv.core.html import html_table
+from optuna_treecv.core.html import svg_strip
+from optuna_treecv.core.intervals import compute_interval
+from optuna_treecv.core.intervals import dependence_note
 from optuna_treecv.core.intervals import difference_by_folds
 from optuna_treecv.core.intervals import difference_by_rows
 from optuna_treecv.core.intervals import fold_error
 from optuna_treecv.core.intervals import Interval
-from optuna_treecv.core.intervals import interval_of
 from optuna_treecv.core.intervals import IntervalMethod
-from optuna_treecv.core.intervals import note_of_dependence
 from optuna_treecv.core.intervals import PairedDifference
 from optuna_treecv.core.intervals import row_error
 from optuna_treecv.core.intervals import Scores
@@ -192,7 +192,7 @@ class Score:
         ValueError
             If the score has no such interval.
         """
-        return interval_of(self._scores(), method, level, loss_range)
+        return compute_interval(self._scores(), method, level, loss_range)
 
     def _scores(self) -> Scores:
         """Return the scores of folds and rows behind the mean."""
@@ -429,10 +429,10 @@ class CVResult:
             raise ValueError(
                 f"other must have the same score, {self._name!r}, got a result of {other._name!r}."
             )
-        if why := ours.tested.why_not_comparable(theirs.tested):
+        if why := ours.tested.reason_not_comparable(theirs.tested):
             raise ValueError(f"other must be evaluated on the same folds of the same rows: {why}.")
         if self.row_losses is not None and other.row_losses is not None:
-            mean, note = self.mean - other.mean, note_of_dependence(ours.tested)
+            mean, note = self.mean - other.mean, dependence_note(ours.tested)
             if note:
                 warn_caller(f"compare: {note[:1].lower()}{note[1:]}")
             shares = ours.tested.shares
@@ -497,8 +497,8 @@ class CVResult:
             )
         rows["seconds"] = f"{self.seconds + self.seconds_prepare:.3g}"
         rows["diverged folds"] = self.diverged_folds or None
-        strip = strip_of(self.test_score, self.mean, self.std_error)
-        return as_table(f"CVResult: {', '.join(names)}", rows, strip)
+        strip = svg_strip(self.test_score, self.mean, self.std_error)
+        return html_table(f"CVResult: {', '.join(names)}", rows, strip)
 
     def __repr__(self) -> str:
         """Return all attributes except the fold scores, of which there may be half a million."""

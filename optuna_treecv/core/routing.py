@@ -62,11 +62,11 @@ class Metadata:
     is_routed: bool = False
 
     @property
-    def name_of_score_weights(self) -> str:
+    def score_weights_name(self) -> str:
         """The name of the argument that gives the weights in scores."""
         return _WEIGHTS if self.score_weights is self.weights else "score_weight"
 
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether all weights are 1 and ``fit`` gets no further arguments."""
         return self.weights is None and self.score_weights is None and not self.others
 
@@ -95,9 +95,9 @@ class Metadata:
         """Return the arguments of an estimator's ``fit`` on all rows, besides X and y."""
         if self.weights is None:
             return dict(self.others)
-        return {**self.others, _name_of_weights(estimator, self.is_routed): self.weights}
+        return {**self.others, _weights_name(estimator, self.is_routed): self.weights}
 
-    def why_not_further(self, estimator: Estimator) -> str:
+    def reason_not_incremental(self, estimator: Estimator) -> str:
         """Return the reason why an estimator cannot be trained incrementally; else ""."""
         if self.others:
             return f"partial_fit is not given {', '.join(map(repr, self.others))} of params"
@@ -105,17 +105,17 @@ class Metadata:
             return ""
         if not takes_weights(estimator):
             return f"partial_fit of {name_of(last_step(estimator))} takes no sample_weight"
-        if self.is_routed and not _reach_only_the_last_step(estimator, self.weights):
+        if self.is_routed and not _reach_only_last_step(estimator, self.weights):
             return "the tree gives weights to the last step of a Pipeline alone"
         return ""
 
-    def why_not_by_sums(self, estimator: Estimator) -> str:
+    def reason_not_from_sums(self, estimator: Estimator) -> str:
         """Return the reason why models do not follow from sums over weighted rows; else ""."""
         if self.others:
             return f"fit gets {', '.join(map(repr, self.others))} of params"
         if self.weights is None or not self.is_routed:
             return ""
-        if not _reach_only_the_last_step(estimator, self.weights):
+        if not _reach_only_last_step(estimator, self.weights):
             return "weights are routed to other steps than the last one"
         return ""
 
@@ -133,8 +133,8 @@ class Metadata:
             _route(_WEIGHTS if self.weights is not None else "params", estimator, arguments)
             return
         for name in arguments:
-            owner = _owner(estimator, name, searched)
-            if owner is not None and not _takes(owner, name.rpartition("__")[2]):
+            owner = _find_owner(estimator, name, searched)
+            if owner is not None and not _accepts_argument(owner, name.rpartition("__")[2]):
                 if name not in self.others:
                     raise ValueError(
                         f"sample_weight must be None for {name_of(estimator)}, because fit of "
@@ -142,10 +142,10 @@ class Metadata:
                     )
                 raise ValueError(
                     f"params must hold arguments of fit of {name_of(estimator)}, got {name!r}"
-                    f"{_advice(estimator)}."
+                    f"{_weights_advice(estimator)}."
                 )
 
-    def check_masses(self, cut: Cut, of_folds: bool) -> None:
+    def check_fold_weights(self, cut: Cut, of_folds: bool) -> None:
         """Refuse folds whose training rows, or whose test rows, all have the weight 0.
 
         Parameters
@@ -156,35 +156,35 @@ class Metadata:
             Whether any score is computed per fold, and not all are pooled.
         """
         if self.weights is not None:
-            number = fold_without_rows(cut, cut.count(self.weights > 0)[0])
+            number = find_empty_fold(cut, cut.count(self.weights > 0)[0])
             if number is not None:
                 raise ValueError(
                     "sample_weight must be above 0 for a training row of each fold, but is 0 for "
                     f"all training rows of fold {number}; use fewer folds, for example, instead."
                 )
         if of_folds and self.score_weights is not None:
-            number = fold_without_rows(cut, cut.count(self.score_weights > 0)[1])
+            number = find_empty_fold(cut, cut.count(self.score_weights > 0)[1])
             if number is not None:
                 raise ValueError(
-                    f"{self.name_of_score_weights} must be above 0 for a test row of each fold, "
+                    f"{self.score_weights_name} must be above 0 for a test row of each fold, "
                     f"but is 0 for all test rows of fold {number}, whose score would be 0/0; use "
                     "fewer folds, score_weight=None or pooled scores, for example, instead."
                 )
 
-    def warn_if_weights_act_in_no_score(self, cut: Cut) -> None:
+    def warn_if_weights_unused(self, cut: Cut) -> None:
         """Warn if each fold tests a single row, so that weights do not change the scores."""
         weights = self.score_weights
         if weights is None or np.all(weights == weights[0]) or cut.n_tested > cut.n_folds:
             return
         warn_caller(
-            f"{self.name_of_score_weights} has no effect on scores if each fold tests one row, "
+            f"{self.score_weights_name} has no effect on scores if each fold tests one row, "
             "because the weighted mean of one loss is that loss; use scoring=pooled('error'), for "
             "example, to weigh all rows in one score, or score_weight=None for the same scores "
             "without this warning."
         )
 
 
-def fold_without_rows(cut: Cut, counts: Array) -> int | None:
+def find_empty_fold(cut: Cut, counts: Array) -> int | None:
     """Return the number of a fold whose count is 0; None if there is none."""
     return None if np.all(counts) else cut.number(int(np.argmin(counts)))
 
@@ -239,11 +239,11 @@ class MetadataArguments:
         if weights is None and score_weights is None and not to_fit:
             return Metadata()
         if self._is_routed and self._params:
-            to_fit, to_scores = self._by_requests(estimator, scorers)
+            to_fit, to_scores = self._route_params(estimator, scorers)
             if to_scores:
                 if score_weights is not None:
                     is_same = score_weights is weights
-                    raise _given_twice("params", _WEIGHTS if is_same else "score_weight")
+                    raise _error_of_two_weights("params", _WEIGHTS if is_same else "score_weight")
                 (name, value), *more = to_scores.items()
                 if name != _WEIGHTS or more:
                     raise ValueError(
@@ -251,10 +251,10 @@ class MetadataArguments:
                         f"{', '.join(map(repr, to_scores))}."
                     )
                 score_weights = self._check(name, value)
-        weights_name = _name_of_weights(estimator, self._is_routed)
+        weights_name = _weights_name(estimator, self._is_routed)
         if to_fit.get(weights_name) is not None:
             if weights is not None:
-                raise _given_twice(f"params[{weights_name!r}]", _WEIGHTS)
+                raise _error_of_two_weights(f"params[{weights_name!r}]", _WEIGHTS)
             weights = self._check(weights_name, to_fit[weights_name])
         others = {name: value for name, value in to_fit.items() if name != weights_name}
         return Metadata(weights, score_weights, others, self._is_routed)
@@ -267,7 +267,7 @@ class MetadataArguments:
             self._checked.setdefault(param, weights)  # atomic, for trials in several threads
         return self._checked[param]
 
-    def _by_requests(
+    def _route_params(
         self, estimator: Estimator, scorers: Sequence[object]
     ) -> tuple[dict[str, Opaque], dict[str, Opaque]]:
         """Return the params that ``fit`` requests, and those that all scores request."""
@@ -320,13 +320,13 @@ def _identities(params: Mapping[str, object]) -> dict[str, int]:
     return {name: id(value) for name, value in params.items()}
 
 
-def _given_twice(argument: str, other: str) -> ValueError:
+def _error_of_two_weights(argument: str, other: str) -> ValueError:
     return ValueError(
         f"{other} must be None if {argument} gives the weights, because they are given twice."
     )
 
 
-def _name_of_weights(estimator: Estimator, is_routed: bool) -> str:
+def _weights_name(estimator: Estimator, is_routed: bool) -> str:
     """Return the name under which ``fit`` takes the weights of the rows.
 
     A Pipeline without metadata routing passes them to the step that the name begins with.
@@ -334,10 +334,10 @@ def _name_of_weights(estimator: Estimator, is_routed: bool) -> str:
     if is_routed or not isinstance(estimator, Pipeline):
         return _WEIGHTS
     name, last = estimator.steps[-1]
-    return f"{name}__{_name_of_weights(last, is_routed)}"
+    return f"{name}__{_weights_name(last, is_routed)}"
 
 
-def _reach_only_the_last_step(estimator: Estimator, weights: Array) -> bool:
+def _reach_only_last_step(estimator: Estimator, weights: Array) -> bool:
     """Return whether a Pipeline routes weights to its last step and to no other."""
     if not isinstance(estimator, Pipeline):
         return True
@@ -345,12 +345,12 @@ def _reach_only_the_last_step(estimator: Estimator, weights: Array) -> bool:
     *others, last = [name for name, _ in estimator.steps]
     if any(routed[name][method] for name in others for method in routed[name]):
         return False
-    return _WEIGHTS in routed[last]["fit"] and _reach_only_the_last_step(
+    return _WEIGHTS in routed[last]["fit"] and _reach_only_last_step(
         estimator.steps[-1][1], weights
     )
 
 
-def _owner(estimator: Estimator, name: str, searched: Collection[str]) -> Estimator:
+def _find_owner(estimator: Estimator, name: str, searched: Collection[str]) -> Estimator:
     """Return the estimator or the step whose ``fit`` gets the argument of this name.
 
     Return None if a search sets the step.
@@ -361,7 +361,7 @@ def _owner(estimator: Estimator, name: str, searched: Collection[str]) -> Estima
         if not argument or step not in estimator.named_steps:
             raise ValueError(
                 f"params must name a step of the Pipeline and an argument of its fit, got "
-                f"{name!r}{_advice(estimator)}."
+                f"{name!r}{_weights_advice(estimator)}."
             )
         if (prefix := prefix + step) in searched:
             return None
@@ -369,7 +369,7 @@ def _owner(estimator: Estimator, name: str, searched: Collection[str]) -> Estima
     return estimator
 
 
-def _takes(estimator: Estimator, name: str) -> bool:
+def _accepts_argument(estimator: Estimator, name: str) -> bool:
     """Return whether an estimator's ``fit`` has an argument of this name, or takes any."""
     try:
         parameters = inspect.signature(estimator.fit).parameters
@@ -381,8 +381,8 @@ def _takes(estimator: Estimator, name: str) -> bool:
     return name in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
-def _advice(estimator: Estimator) -> str:
+def _weights_advice(estimator: Estimator) -> str:
     """Return advice on the name of the weights in a Pipeline; "" for other estimators."""
     if not isinstance(estimator, Pipeline):
         return ""
-    return f"; use {_name_of_weights(estimator, False)!r}, for example, instead"
+    return f"; use {_weights_name(estimator, False)!r}, for example, instead"

@@ -17,7 +17,7 @@ FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
 
 #: The number of folds that are scored before all others, and the fewest folds for which it pays.
 NESTED_FOLDS = 16
-FEWEST_FOLDS = 2 * NESTED_FOLDS
+MIN_FOLDS_FOR_NESTED = 2 * NESTED_FOLDS
 
 
 #: The end of the spine.
@@ -101,17 +101,17 @@ class RowScores:
         return float(weights @ values / total) if total > 0 else float("nan")
 
 
-def length_of_spine(plan: Partition) -> int:
+def spine_length(plan: Partition) -> int:
     """Return the number of rows on which the model of the first leaf is trained."""
     return plan.n_rows - (plan.begin(1) - plan.begin(0))
 
 
-def steps_of_spine(plan: Partition) -> dict[int, int]:
+def spine_steps(plan: Partition) -> dict[int, int]:
     """Return a dict from the number of rows trained on to the step that ends there.
 
     A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
     """
-    length = length_of_spine(plan)
+    length = spine_length(plan)
     steps: dict[int, int] = {}
     for step in range(1, STEPS_PER_PASS + 1):
         n_rows = min(-(-step * plan.n_rows // STEPS_PER_PASS), length)

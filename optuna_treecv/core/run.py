@@ -26,9 +26,9 @@ import numpy as np
 
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import StoredModelCache
-from optuna_treecv.caching.results import lasting_if_slow
+from optuna_treecv.caching.results import choose_cache
 from optuna_treecv.core.choose import baseline
-from optuna_treecv.core.choose import why_not_finite
+from optuna_treecv.core.choose import not_finite_warning
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
@@ -146,9 +146,9 @@ class Run:
         self.precomputed: dict[int, Precomputed] = {}
         self._results: dict[int, Results] = {}
         self._book: Scorebook | None = None
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Discard the state of an evaluation, except precomputed results."""
         if not self.precomputed:
             self._book = None
@@ -157,7 +157,7 @@ class Run:
         self._costs: list[Cost] = []
         self._models: list[FoldModels] = []
 
-    def like(self, estimator: Estimator) -> "Run":
+    def with_estimator(self, estimator: Estimator) -> "Run":
         """Return a run of another candidate of the same plan, after checks of its parameters."""
         self.plan.check(estimator)
         return Run(self.plan, estimator)
@@ -169,7 +169,7 @@ class Run:
         plan = self.plan.with_request(replace(self.request, wants_rows=True))
         return Run(plan, self.estimator)
 
-    def optimizing(self, number: int) -> "Run":
+    def with_first_metric(self, number: int) -> "Run":
         """Return a copy whose first optimised score is another one of them."""
         other = copy(self)
         other.request = replace(self.request, first_optimized=number)
@@ -219,7 +219,7 @@ class Run:
         """The bytes that precomputed results would take until their trial runs."""
         repeat = self.plan.repeats[0]
         n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
-        n_bytes += n_rows * (self.request.kept_bytes + 8 * self.request.needs_rows)
+        n_bytes += n_rows * (self.request.stored_bytes_per_row + 8 * self.request.needs_rows)
         if self.request.settings.is_early:  # scores of the first pass and of 16 folds
             n_bytes += 2 * 8 * n_rows
         return n_bytes * len(self.plan.repeats)
@@ -230,9 +230,9 @@ class Run:
         n_bytes = self.book.n_bytes if self.precomputed else 0
         return n_bytes + sum(x.n_bytes for x in self.precomputed.values())
 
-    def _find(self, repeat: Repeat) -> Iterator[TestedFolds]:
+    def _find_stored(self, repeat: Repeat) -> Iterator[TestedFolds]:
         """Yield the folds whose results are stored."""
-        methods = self.request.kept_responses
+        methods = self.request.stored_methods
         for spec in self.results(repeat).specs.values():
             memory = spec.cache.find(spec.key)
             if memory is not None:
@@ -255,14 +255,14 @@ class Run:
             record.n_updates = n_needed
             record = record.memory
         elif record is None and spec.read is None:
-            scores = self.book.of_repeat(repeat)
+            scores = self.book.repeat_scores(repeat)
             if not are_known(self.request.scoring.metrics, scores.scores):
                 return
             record = pack(scores, self.book.pooled[:, repeat.number], n_needed)
         if record is None:
             return
         record.flags.writeable = False
-        cache = spec.cache if spec.is_optional else lasting_if_slow(spec.cache, seconds)
+        cache = spec.cache if spec.is_optional else choose_cache(spec.cache, seconds)
         cache.keep(spec.key, record, seconds)
         if self.is_leased and spec.is_optional and isinstance(cache, StoredModelCache):
             cache.write([(spec.key, record, seconds)])
@@ -278,7 +278,7 @@ class Run:
 
         return Sink(cost, self.comes_again, partial(setattr, self, "curve"), take)
 
-    def _end(self, repeat: Repeat) -> None:
+    def _finish_repeat(self, repeat: Repeat) -> None:
         """Write pending results, and release the rows of further repeats."""
         results = self._results.get(repeat.number, Results())
         if repeat.number > 0:
@@ -303,7 +303,7 @@ class Run:
         FoldsFailed
             In the end, if all folds are tried and the optimised score of one is unknown.
         """
-        self._begin()
+        self._reset()
         n_parts = 0
         for repeat in self.plan.repeats:
             cost, ends = Cost(), deque(part.last for part in repeat.parts)
@@ -311,8 +311,8 @@ class Run:
             first_watch = watch if repeat.number == 0 else None
             try:
                 self.results(repeat)  # prepares rows, whose seconds are counted separately
-                with closing(self._tested(repeat, first_watch, cost)) as events:
-                    for event in _timed(events, cost):
+                with closing(self._evaluate_folds(repeat, first_watch, cost)) as events:
+                    for event in _add_seconds(events, cost):
                         if not isinstance(event, TestedFolds):
                             yield event
                             continue
@@ -322,36 +322,36 @@ class Run:
                             n_parts += 1
                             self.book.begin_part()
             finally:
-                self._end(repeat)
+                self._finish_repeat(repeat)
         self._check_scores()
 
     def _check_scores(self) -> None:
         """Raise an error if a score is unknown, and warn if one is not finite."""
         request, book = self.request, self.book
         scores = book.scores[request.scoring.optimized[0]]
-        of_repeats = book.pooled[request.scoring.optimized[0], :, 0]
-        is_unknown = np.isnan(of_repeats if request.is_pooled else scores).any()
+        pooled_scores = book.pooled[request.scoring.optimized[0], :, 0]
+        is_unknown = np.isnan(pooled_scores if request.is_pooled else scores).any()
         if request.cross_validation.search.tries_all_folds and (self.errors or is_unknown):
             of_metrics = map(self.book.fold_scores, range(len(request.scoring.names)))
             raise FoldsFailed(np.array([*of_metrics]), dict(sorted(self.errors.items())))
         if not request.is_pooled and not np.isfinite(scores).all():
             mean, n_diverged = mean_and_std(scores)[0], book.n_diverged
             request.cross_validation.warn_once(
-                "finite", lambda: why_not_finite(self.estimator, mean, n_diverged)
+                "finite", lambda: not_finite_warning(self.estimator, mean, n_diverged)
             )
 
-    def _tested(
+    def _evaluate_folds(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int = 0
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
         """Yield early scores, and the folds from ``first`` on after adding them to the book."""
         done, failed = first, None
-        with closing(self._sources(repeat, watch, cost, first)) as events:
+        with closing(self._iterate_events(repeat, watch, cost, first)) as events:
             for event, is_new in events:
                 if isinstance(event, Failed) and self.plan.fallback is not None:
                     failed = event
                     break
                 if isinstance(event, Failed):
-                    event = self._skipped(repeat, event)
+                    event = self._skip_folds(repeat, event)
                 if isinstance(event, FoldModels):
                     self._models.append(event)
                     continue
@@ -377,9 +377,9 @@ class Run:
                 if is_last and is_new is not False and event.seconds is None:
                     self.store(repeat, event, cost.n_needed, cost.seconds)
         if failed is not None:
-            yield from self._refitted(repeat, failed, cost, done)
+            yield from self._refit_folds(repeat, failed, cost, done)
 
-    def _sources(
+    def _iterate_events(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int
     ) -> Generator[tuple[Event, bool | None]]:
         """Yield precomputed, stored and newly evaluated events, in order.
@@ -390,7 +390,7 @@ class Run:
         before = self.precomputed.pop(repeat.number, None)
         stored: deque[TestedFolds] = deque()
         if before is None:
-            stored.extend(event for event in self._find(repeat) if event.folds.last > first)
+            stored.extend(event for event in self._find_stored(repeat) if event.folds.last > first)
         else:
             vars(cost).update(vars(cost + before.cost))
             self.uncounted_since = before.since
@@ -416,7 +416,7 @@ class Run:
                     yield event, True
         yield from ((event, False) for event in stored)
 
-    def _skipped(self, repeat: Repeat, failed: Failed) -> TestedFolds:
+    def _skip_folds(self, repeat: Repeat, failed: Failed) -> TestedFolds:
         """Return a fold without a score, or raise the error unless all folds are tried."""
         if failed.folds is None or not self.request.cross_validation.search.tries_all_folds:
             raise failed.error
@@ -428,7 +428,7 @@ class Run:
         scores = FoldScores(nothing, np.ones(n_folds, bool), spreads)
         return TestedFolds(0, failed.folds, 0, scores=scores, seconds=0.0)
 
-    def _refitted(
+    def _refit_folds(
         self, repeat: Repeat, failed: Failed, cost: Cost, first: int
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
         """Refit the folds by the fallback, and those of further repeats too.
@@ -444,9 +444,9 @@ class Run:
         for before in self.precomputed.values():  # further repeats by the plan that has failed
             vars(cost).update(vars(cost + before.cost))
         self.precomputed.clear()
-        with _explained(failed):
+        with _explain_errors(failed):
             first = 0 if self.request.needs_predictions else first
-            yield from self._tested(repeat, None, cost, first)
+            yield from self._evaluate_folds(repeat, None, cost, first)
 
     def complete(self) -> None:
         """Evaluate all folds."""
@@ -477,7 +477,7 @@ class Run:
         return sum(len(repeat.parts) for repeat in self.plan.repeats)
 
     @property
-    def why_no_early_report(self) -> str:
+    def early_report_error(self) -> str:
         """The error message if the requested early reports are impossible; else ""."""
         settings, reports = self.request.settings, self.plan.capabilities.early_reports
         if settings.is_growing and reports != "trees":
@@ -546,10 +546,12 @@ class Run:
             diverged_folds=self.book.n_diverged,
             curve=self.curve,
             _name=self.request.scoring.name,
-            _kfold_estimator=self._average() if self._models and self.book.is_complete else None,
+            _kfold_estimator=self._average_models()
+            if self._models and self.book.is_complete
+            else None,
         )
 
-    def _average(self) -> Estimator | ValueError:
+    def _average_models(self) -> Estimator | ValueError:
         """Return the estimator with the mean of the models of all folds, or the error why not."""
         total = sum((model.total for model in self._models), np.zeros(()))
         mean = total / sum(model.n_models for model in self._models)
@@ -592,7 +594,7 @@ class Run:
             if self.plan.fallback is None:
                 raise failed.error from None
             reason = failed
-        with _explained(reason):
+        with _explain_errors(reason):
             return self.plan.fallback.predict(self.estimator, repeat, response_method)
 
     def fit(self) -> Estimator:
@@ -622,7 +624,7 @@ class FoldsFailed(Exception):
         self.errors = errors
 
 
-def _timed(events: Iterator[T], cost: Cost) -> Iterator[T]:
+def _add_seconds(events: Iterator[T], cost: Cost) -> Iterator[T]:
     """Yield events, and add the time that each one takes to the cost."""
     began = perf_counter()
     for event in events:
@@ -632,7 +634,7 @@ def _timed(events: Iterator[T], cost: Cost) -> Iterator[T]:
 
 
 @contextmanager
-def _explained(failed: Failed) -> Generator[None]:
+def _explain_errors(failed: Failed) -> Generator[None]:
     """Return a context for refits that explains their errors by the failure of a plan."""
     try:
         yield

@@ -9,8 +9,8 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.intervals import Scores
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import FoldScorer
+from optuna_treecv.core.request import packed_sizes
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.request import sizes_of_scores
 from optuna_treecv.core.result import mean_and_std
 from optuna_treecv.core.result import Score
 from optuna_treecv.rows.folds import by_number
@@ -29,7 +29,7 @@ from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
 
 # The most rows of several folds that are scored at once, so that scoring takes little memory.
-_ROWS_PER_PIECE = 2**16
+_MAX_ROWS_PER_BATCH = 2**16
 
 
 class Scorebook:
@@ -57,7 +57,7 @@ class Scorebook:
         The scores of the rows that were revealed since ``begin_part``, and their weights; None if
         they are unknown or not requested.
     responses : list of dict of str to ndarray
-        The known outputs of each repeat by the methods of ``Request.kept_responses``, in the order
+        The known outputs of each repeat by the methods of ``Request.stored_methods``, in the order
         of the tree.
     """
 
@@ -107,7 +107,7 @@ class Scorebook:
             return 0
         return int(np.count_nonzero(self._diverged[: self.n_scored]))
 
-    def of_repeat(self, repeat: Repeat) -> FoldScores:
+    def repeat_scores(self, repeat: Repeat) -> FoldScores:
         """Return the scores of all folds of a repeat."""
         n_folds = repeat.cut.n_folds
         diverged = self._diverged
@@ -136,7 +136,7 @@ class Scorebook:
     def add(self, repeat: Repeat, tested: TestedFolds) -> None:
         """Score tested folds; with the last ones of a repeat, compute its pooled scores."""
         folds, plan = tested.folds, repeat.plan
-        size = max(1, _ROWS_PER_PIECE * plan.n_folds // plan.n_rows)
+        size = max(1, _MAX_ROWS_PER_BATCH * plan.n_folds // plan.n_rows)
         ends, stop = [part.last for part in repeat.parts], folds.first
         while stop < folds.last:
             start, end = stop, ends[bisect_right(ends, stop)]
@@ -148,8 +148,8 @@ class Scorebook:
             if tested.pooled is not None:
                 self.pooled[:, repeat.number] = tested.pooled
             elif sum(rows.n_folds for rows in self._predictions) == repeat.cut.n_folds:
-                rows = one_after_another(self._predictions)
-                self.pooled[:, repeat.number] = self.scorer.of_all(rows)
+                rows = concatenate_folds(self._predictions)
+                self.pooled[:, repeat.number] = self.scorer.score_pooled(rows)
             self._predictions = []
 
     def _add_piece(self, repeat: Repeat, tested: TestedFolds, piece: Node) -> None:
@@ -162,7 +162,7 @@ class Scorebook:
         else:
             assert rows is not None
             called = None if tested.called is None else tested.called(piece)
-            scores = self.scorer.of_folds(rows, called)
+            scores = self.scorer.score_folds(rows, called)
         begin = repeat.number * repeat.cut.n_folds
         places = slice(begin + piece.first, begin + piece.last)
         self.scores[:, places] = scores.scores
@@ -174,12 +174,12 @@ class Scorebook:
             self.spreads[:, :, places] = in_full(scores.spreads, scores.scores.shape)
         if rows is None:
             return
-        for method in self._request.kept_responses:
+        for method in self._request.stored_methods:
             if rows.methods is None or method in rows.methods:
-                self._keep_response(repeat, piece, rows, method)
+                self._store_outputs(repeat, piece, rows, method)
         if not self._request.needs_rows:
             return
-        of_rows = self.scorer.of_rows(rows)
+        of_rows = self.scorer.score_rows(rows)
         self._hidden[repeat.number].append((piece, of_rows, rows.weights))
         first = self._request.scoring.optimized[0]
         spreads = None if self.spreads is None else self.spreads[first, :, places]
@@ -187,10 +187,10 @@ class Scorebook:
             begins = repeat.plan.begins(piece) - repeat.plan.begin(piece.first)
             spreads[:] = spread_of(of_rows, self.scores[first, places], rows.weights, begins)
 
-    def _keep_response(self, repeat: Repeat, piece: Node, rows: TestedRows, method: str) -> None:
+    def _store_outputs(self, repeat: Repeat, piece: Node, rows: TestedRows, method: str) -> None:
         """Store the outputs for a piece; discard those of the repeat if any is not finite."""
         response, responses = rows.response(method), self.responses[repeat.number]
-        compact = self._request.as_kept(response, method)
+        compact = self._request.compact_output(response, method)
         if not all(np.isfinite(x).all() for x in (response, compact) if x.dtype.kind == "f"):
             responses[method] = np.empty(0)
         if method not in responses:
@@ -283,10 +283,12 @@ class Scorebook:
             scores = scores[~np.isnan(scores)]
         mean, std = mean_and_std(scores)
         std = std if len(scores) > 1 else None
-        behind = self._scores_behind(number, metric, scores, method) if self.is_complete else None
+        behind = (
+            self._scores_for_interval(number, metric, scores, method) if self.is_complete else None
+        )
         return Score(scores, mean, std, metric.direction, behind)
 
-    def _scores_behind(
+    def _scores_for_interval(
         self, number: int, metric: Loss | Scorer, scores: Array, method: str
     ) -> Scores:
         """Return the scores of folds by a metric, with the statistics of their rows."""
@@ -300,7 +302,7 @@ class Scorebook:
         by_fold = scores.reshape(-1, tested.n_folds)
         return Scores(self._request.scoring.names[number], metric, by_fold, spreads, tested)
 
-    def responses_of_all(self) -> dict[str, Array]:
+    def all_outputs(self) -> dict[str, Array]:
         """Return the outputs for the tested rows, repeat after repeat, in the order of the tree.
 
         Only methods whose outputs are known for all repeats are included; none are if a fold has
@@ -309,12 +311,12 @@ class Scorebook:
         repeats = self.responses if self.is_complete and not self.n_diverged else []
         return {
             name: np.concatenate([of_repeat[name] for of_repeat in repeats])
-            for name in self._request.kept_responses
+            for name in self._request.stored_methods
             if repeats and all(len(of_repeat.get(name, ())) for of_repeat in repeats)
         }
 
 
-def one_after_another(folds: Sequence[TestedRows]) -> TestedRows:
+def concatenate_folds(folds: Sequence[TestedRows]) -> TestedRows:
     """Return the tested rows of consecutive folds."""
     if len(folds) == 1:
         return folds[0]
@@ -356,7 +358,7 @@ def pack(scores: FoldScores, pooled: Array, n_needed: int) -> Array:
 
 def unpack(request: Request, repeat: Repeat, memory: Array) -> TestedFolds:
     """Return the folds of a repeat with the scores that ``pack`` has written."""
-    sizes = sizes_of_scores(request, repeat)
+    sizes = packed_sizes(request, repeat)
     parts = np.split(memory.view(np.float64), np.cumsum(sizes[:-1]))
     scores, spreads, diverged, pooled, (n_needed,) = parts
     n_metrics, n_folds = len(request.scoring.metrics), repeat.cut.n_folds

@@ -61,13 +61,13 @@ MethodName = Literal[
 ]
 
 #: The most repeats: their mean has a hundredth of the standard deviation of a single repeat.
-MOST_REPEATS = 10_000
+MAX_REPEATS = 10_000
 
 #: The values of ``method``.
 METHODS = get_args(MethodName)
 
 #: Settings that only some engines take, see ``Capabilities.settings``.
-OF_ENGINES = ("n_estimators", "truncate")
+ENGINE_SETTINGS = ("n_estimators", "truncate")
 
 
 class Arguments(TypedDict, total=False):
@@ -288,7 +288,7 @@ class Settings:
         check_choice("shuffle", self.shuffle, (True, False))
         check_choice("order", self.order, ("fixed", "random"))
         check_choice("method", self.method, METHODS)
-        self._set("n_repeats", check_integer("n_repeats", self.n_repeats, MOST_REPEATS))
+        self._set("n_repeats", check_integer("n_repeats", self.n_repeats, MAX_REPEATS))
         check_choice("n_estimators", self.n_estimators, ("best", None))
         check_choice("truncate", self.truncate, (True, False))
         if self.n_epochs is not None:
@@ -307,14 +307,14 @@ class Settings:
         self._set("reports_parts", self.report in ("folds", "mean"))
         if isinstance(self.cv, Iterator):
             self._set("cv", list(self.cv))
-        if self.report is not None and self.report != "auto" and self.why_no_report is not None:
-            raise ValueError(f"report must be None if {self.why_no_report}")
+        if self.report is not None and self.report != "auto" and self.no_report_reason is not None:
+            raise ValueError(f"report must be None if {self.no_report_reason}")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the instance is frozen
 
     @property
-    def why_no_report(self) -> str | None:
+    def no_report_reason(self) -> str | None:
         """The reason why trials cannot be pruned, or None."""
         if self.scored_by is not None and self.scored_by.returns_tuple:
             return (

@@ -17,7 +17,7 @@ from optuna_treecv.types import Opaque
 T = TypeVar("T")
 
 # The most fitted steps that are cached, the most recently used ones.
-_MOST_FITTED = 16
+_MAX_FITTED = 16
 
 
 class Steps:
@@ -74,6 +74,6 @@ class Steps:
                 except NotAheadError as error:
                     self._fitted[name] = str(error)
             self._fitted.move_to_end(name)
-            if len(self._fitted) > _MOST_FITTED:
+            if len(self._fitted) > _MAX_FITTED:
                 self._fitted.popitem(last=False)
             return self._fitted[name]

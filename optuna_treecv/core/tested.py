@@ -164,7 +164,7 @@ class Tested:
                 sizes.append(float(weights.sum() ** 2 / (weights @ weights)))
         return min(sizes)
 
-    def why_not_comparable(self, other: "Tested") -> str:
+    def reason_not_comparable(self, other: "Tested") -> str:
         """Return the reason why results on these tests cannot be paired with others; else ""."""
         if self is other:
             return ""

@@ -20,7 +20,7 @@ from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.core.batch import evaluate_batch
-from optuna_treecv.core.choose import answers_to
+from optuna_treecv.core.choose import ask_engines
 from optuna_treecv.core.choose import plan_for
 from optuna_treecv.core.choose import request_for
 from optuna_treecv.core.cross_validation import CrossValidation
@@ -101,7 +101,7 @@ def runs_for(cross_validation: CrossValidation, estimators: Iterable[Any]) -> li
     for estimator in estimators:
         name = _key_of_plan(estimator, free.get(type(estimator), ()))
         if name in plans:
-            runs.append(plans[name].like(estimator))
+            runs.append(plans[name].with_estimator(estimator))
             continue
         run = run_for(cross_validation, estimator)
         free[type(estimator)] = run.plan.capabilities.free_parameters
@@ -144,7 +144,7 @@ def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | N
     epochs = f" Models are trained for {plan.n_epochs} epochs." if plan.n_epochs > 1 else ""
     by_reason: dict[str, str] = {}
     offers = []
-    for engine, answer in answers_to(request, engines.ENGINES):
+    for engine, answer in ask_engines(request, engines.ENGINES):
         if not isinstance(answer, Declined):
             continue
         if plan.reason and answer.reason == plan.reason:

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import stats
 from sklearn.ensemble import VotingClassifier
 
+from optuna_treecv.core.intervals import describe_models
 from optuna_treecv.core.intervals import Interval
-from optuna_treecv.core.intervals import models_in_words
 from optuna_treecv.core.intervals import student_quantile
 from optuna_treecv.core.intervals import within
 from optuna_treecv.core.run import Run
@@ -27,19 +27,19 @@ from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 
 # The rows that are scored at once.
-_ROWS_AT_ONCE = 2**20
+_ROWS_PER_BATCH = 2**20
 
 # Rows in the order of time are drawn in about 25 blocks of consecutive rows, the same number in
 # each run of folds. If neighbouring quarters of blocks have a larger correlation than this, too
 # few blocks are independent.
-_BLOCKS, _MOST_STRATA, _QUARTERS = 25, 10, 4
-_MOST_CORRELATED = 0.3
+_BLOCKS, _MAX_STRATA, _QUARTERS = 25, 10, 4
+_MAX_CORRELATION = 0.3
 
 # The number of times that a unit is drawn, by 16 random bits.
 _COUNTS = stats.poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1)
 
 # The bytes of the draws that are made at once.
-_BYTES_AT_ONCE = 2**25
+_BYTES_PER_BATCH = 2**25
 
 
 def computed_outputs(run: Run, method: str) -> Array | None:
@@ -51,7 +51,7 @@ def computed_outputs(run: Run, method: str) -> Array | None:
     is_single, at_once = len(run.plan.repeats) == 1, run.plan.capabilities.at_once
     if is_single and not at_once and run.is_stored:
         run.complete()
-        return run.book.responses_of_all().get(method)
+        return run.book.all_outputs().get(method)
     cut = run.plan.repeats[0].cut
     is_partition = isinstance(cut, Folds) and cut.n_tested == cut.n_rows
     if not (is_single and at_once and is_partition):
@@ -61,7 +61,7 @@ def computed_outputs(run: Run, method: str) -> Array | None:
     outputs = run.predict(method)
     if method == "predict" and run.request.classes is not None:
         outputs = as_codes(outputs, run.request.classes)
-    return run.request.as_kept(outputs[cut.tested_from(0, cut.n_folds)], method)
+    return run.request.compact_output(outputs[cut.tested_from(0, cut.n_folds)], method)
 
 
 def metric_of(run: Run) -> Loss | Scorer:
@@ -75,7 +75,7 @@ def sign_of(run: Run) -> int:
     return 1 if metric_of(run).direction == "minimize" else -1
 
 
-def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
+def losses_per_test(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
     """Return the losses, (n_responses, n_tests), by the first optimised metric.
 
     Smaller losses are better: scores of scorers are negated.
@@ -89,7 +89,7 @@ def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested
     """
     metric, targets = metric_of(run), encode_targets(run.request)[tested.rows]
     losses = np.empty((len(responses), len(targets)))
-    at_once = max(1, _ROWS_AT_ONCE // len(targets))
+    at_once = max(1, _ROWS_PER_BATCH // len(targets))
     for begin in range(0, len(responses), at_once):
         part = np.asarray(responses[begin : begin + at_once])
         part = part.reshape(-1, *part.shape[2:])
@@ -101,7 +101,7 @@ def losses_of_tests(run: Run, responses: Sequence[Array] | Array, tested: Tested
     return losses
 
 
-def losses_of_folds(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
+def losses_per_fold(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
     """Return the losses of folds, (n_responses, n_folds), for metrics that do not score rows."""
     targets, begins = encode_targets(run.request)[tested.rows], tested.cuts[0].begins()
     # The mean of classifiers has ``predict_proba``, whatever methods its members have.
@@ -148,7 +148,7 @@ class Losses(NamedTuple):
     quarters: Array | None = None
 
 
-def losses_by_units(of_tests: Array, tested: Tested) -> Losses:
+def losses_per_unit(of_tests: Array, tested: Tested) -> Losses:
     """Return losses by units.
 
     Parameters
@@ -177,7 +177,7 @@ def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
     those from the mean of their stratum, :math:`a_i - s_i R_h`, times the square root of
     :math:`b / (b - 1)` for b blocks in each stratum.
     """
-    n_strata = min(tested.n_folds, _MOST_STRATA)
+    n_strata = min(tested.n_folds, _MAX_STRATA)
     n_blocks = -(-_BLOCKS // n_strata)
     shape = n_strata, n_blocks, _QUARTERS
     pieces = tested.pieces(n_strata, n_blocks * _QUARTERS)
@@ -195,7 +195,7 @@ def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
     return Losses(blocks, of_blocks.ravel(), "blocks", quarters)
 
 
-def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
+def reason_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
     """Return the reason why a bootstrap of time-ordered rows would mislead; else "".
 
     Parameters
@@ -213,7 +213,7 @@ def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
         return "time-ordered test sets that share rows cannot be divided into independent blocks"
     if losses.quarters is None:
         return f"time-ordered splits need at least {_QUARTERS * _BLOCKS} test rows, evenly spread"
-    if (correlation := correlation_of_blocks(losses, chosen)) > _MOST_CORRELATED:
+    if (correlation := block_correlation(losses, chosen)) > _MAX_CORRELATION:
         n_rows = len(tested.rows) // losses.quarters[0].size
         return (
             f"the losses of neighbouring runs of {n_rows} test rows have a correlation of "
@@ -222,7 +222,7 @@ def why_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
     return ""
 
 
-def correlation_of_blocks(losses: Losses, chosen: int) -> float:
+def block_correlation(losses: Losses, chosen: int) -> float:
     """Return the correlation of neighbouring quarters of blocks; 0 for other units.
 
     It is the maximum of the correlation of the chosen candidate's losses and that of the
@@ -237,7 +237,7 @@ def correlation_of_blocks(losses: Losses, chosen: int) -> float:
     return correlation
 
 
-def draws_of_units(n_units: int, n_draws: int, seed: int) -> Generator[tuple[Array, Array]]:
+def draw_units(n_units: int, n_draws: int, seed: int) -> Generator[tuple[Array, Array]]:
     """Yield batches of bootstrap draws: the counts of units, and indicators of out-of-bag units.
 
     Both are float64 of shape (n_draws, n_units). The counts have a Poisson distribution with the
@@ -247,7 +247,7 @@ def draws_of_units(n_units: int, n_draws: int, seed: int) -> Generator[tuple[Arr
     if n_units < 2:
         raise ValueError("honest scores need at least two tested rows, groups or folds, got 1.")
     generator = np.random.default_rng(seed)
-    at_once = max(1, _BYTES_AT_ONCE // (8 * n_units))
+    at_once = max(1, _BYTES_PER_BATCH // (8 * n_units))
     for begin in range(0, n_draws, at_once):
         n = min(at_once, n_draws - begin)
         draws = _COUNTS[generator.integers(2**16, size=(n, n_units), dtype=np.uint16)]
@@ -266,7 +266,7 @@ def standard_error(losses: Losses, candidate: int) -> float:
     """
     parts = losses.parts[candidate]
     squares = float(np.square(parts - losses.shares * parts.sum()).sum())
-    squares *= 1 + 2 * correlation_of_blocks(losses, candidate)
+    squares *= 1 + 2 * block_correlation(losses, candidate)
     return sqrt(squares * len(parts) / (len(parts) - 1))
 
 
@@ -303,7 +303,7 @@ def interval_around(
         low, high = better - half, worse + half
     low, high = sorted([sign_of(run) * low, sign_of(run) * high])
     tested = run.request.cross_validation.tested(run.method_name)
-    target = f"{models_in_words(tested)}, those of {of}"
+    target = f"{describe_models(tested)}, those of {of}"
     if losses.by == "blocks":
         target = f"{target}, in the periods on which they were tested"
     return within(Interval(low, high, "bootstrap", target, level), run.request.score_range)

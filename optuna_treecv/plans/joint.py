@@ -34,8 +34,8 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
-from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.request import score_cache
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
@@ -63,8 +63,8 @@ from optuna_treecv.rows.partition import Node
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import can_score_from_squares
 from optuna_treecv.scoring.scores import FoldScores
-from optuna_treecv.scoring.scores import follows_from_squares
 from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import OUTPUTS_DIVERGED
 from optuna_treecv.scoring.scores import scores_from_squares
@@ -138,10 +138,10 @@ class JointPlan(Plan):
         """Return the keys of the scores."""
         cached = self.compute_once(
             ("scores", repeat.number),
-            lambda: kept_scores(self.request, repeat, self.name, self.fixed_parts()),
-        ).at(self.free_values(candidate, repeat))
+            lambda: score_cache(self.request, repeat, self.name, self.fixed_parts()),
+        ).for_candidate(self.free_values(candidate, repeat))
         results = results_of(self.request, repeat, cached)
-        return results._replace(group=cached.of_sums, bound=cached.of_sums)
+        return results._replace(group=cached.sums_key, bound=cached.sums_key)
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Evaluate all folds of candidates that differ in free parameters alone."""
@@ -165,10 +165,10 @@ class JointPlan(Plan):
         )
 
     def _evaluate(self, work: Work) -> Generator[Event]:
-        candidates, sinks, repeat, _, _, (name_of_sums, *_) = work
+        candidates, sinks, repeat, _, _, (sums_key, *_) = work
         request, chunks = self.request, make_chunks(repeat.cut)
         rows = self.rows(repeat)
-        sums = CachedSums(request.cross_validation.shared.memory, name_of_sums)
+        sums = CachedSums(request.cross_validation.shared.memory, sums_key)
         # The number of candidates whose predictions take little memory.
         n_outputs = request.cross_validation.n_targets
         n_outputs = n_outputs if rows.classes is None else len(rows.classes)
@@ -281,7 +281,7 @@ def _use_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
     return (
         data.score_weights is data.weights
         and (rows.weights is None or rows.weights.dtype == np.float64)
-        and follows_from_squares(request.scoring.metrics)
+        and can_score_from_squares(request.scoring.metrics)
         and not chunks.are_single_rows
         and int(np.median(np.diff(chunks.scored_bounds))) >= rows.n_features
     )
@@ -405,12 +405,12 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         return str(parts)
     if cross_validation.repeats[0].plan.random and not is_requested:
         return "order='random' has no effect on sums over rows"
-    if why := request.metadata.why_not_by_sums(estimator) or why_not_scored(request):
+    if why := request.metadata.reason_not_from_sums(estimator) or why_not_scored(request):
         return why
     is_requested |= is_remote  # no other engine takes less time
     is_class = is_classifier(estimator)
     parameters = () if isinstance(parts, str) else parts.parameters
-    n_trained, n_of_class = cross_validation.fewest_trained(is_class)
+    n_trained, n_of_class = cross_validation.smallest_training_set(is_class)
     facts = Facts(
         has_weights=request.metadata.weights is not None,
         n_trained=n_trained,

@@ -78,8 +78,12 @@ def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
     if not scorer.is_registered:
         return None
     if classes is None:
-        return _OF_NUMBERS.get(scorer.name)
-    return _OF_CLASSES.get(scorer.name) if _is_defined(scorer.name, list(classes)) else None
+        return _REGRESSION_METRICS.get(scorer.name)
+    return (
+        _CLASSIFICATION_METRICS.get(scorer.name)
+        if _is_defined(scorer.name, list(classes))
+        else None
+    )
 
 
 def _is_defined(name: str, classes: list[Any]) -> bool:
@@ -330,7 +334,7 @@ def _hits_and_counts(predicted: Array, codes: Array) -> tuple[Array, Array]:
 
 # The number of rows that are sorted at once, unless one fold has more; their arrays fit into a
 # cache.
-_ROWS_AT_ONCE = 1 << 14
+_ROWS_PER_BATCH = 1 << 14
 
 
 def _ranked_by(response: Array) -> Array:
@@ -357,7 +361,7 @@ def _curves(
     by_size = np.argsort(sizes, kind="stable")
     distinct, firsts_of_size = np.unique(sizes[by_size], return_index=True)
     for size, of_size in zip(distinct, np.split(by_size, firsts_of_size[1:]), strict=True):
-        step = max(1, _ROWS_AT_ONCE // size)
+        step = max(1, _ROWS_PER_BATCH // size)
         for folds in (of_size[i : i + step] for i in range(0, len(of_size), step)):
             starts = begins[folds, None]
             rows = starts + np.argsort(descending[starts + np.arange(size)], axis=1)
@@ -438,7 +442,7 @@ def _average_precision_influence(response: Array, codes: Array, weights: Weights
     return np.where(is_positive, of_positive[rank], of_negative[rank])
 
 
-_OF_CLASSES = {
+_CLASSIFICATION_METRICS = {
     "accuracy": _mean_metric(lambda predicted, codes: predicted == codes),
     "balanced_accuracy": FoldMetric(_balanced_accuracy, _balanced_accuracy_influence),
     "f1": FoldMetric(_f1, _f1_influence),
@@ -449,7 +453,7 @@ _OF_CLASSES = {
     "roc_auc": FoldMetric(_roc_auc, _roc_auc_influence),
     "average_precision": FoldMetric(_average_precision, _average_precision_influence),
 }
-_OF_NUMBERS = {
+_REGRESSION_METRICS = {
     "neg_mean_squared_error": _mean_metric(
         lambda predicted, y: mean_over_targets(-((predicted - y) ** 2))
     ),
@@ -461,4 +465,4 @@ _OF_NUMBERS = {
 }
 
 #: The metrics by the names of scikit-learn's scorers.
-METRICS = _OF_CLASSES | _OF_NUMBERS
+METRICS = _CLASSIFICATION_METRICS | _REGRESSION_METRICS

@@ -218,7 +218,7 @@ Metric = Loss | Scorer | Pooled
 
 
 # The metrics of scikit-learn that are means over rows.
-_MEANS = (
+_MEAN_METRICS = (
     metrics.accuracy_score,
     metrics.brier_score_loss,
     metrics.hamming_loss,
@@ -237,7 +237,7 @@ _MEANS = (
 )
 
 # Metrics that equal the accuracy with this ``average``.
-_ACCURACIES = (
+_EQUAL_TO_ACCURACY = (
     (metrics.f1_score, "micro"),
     (metrics.precision_score, "micro"),
     (metrics.recall_score, "micro"),
@@ -246,12 +246,12 @@ _ACCURACIES = (
 
 
 # The class of scorers of ``make_scorer``.
-_MADE = type(get_scorer("accuracy"))
+_MADE_SCORER = type(get_scorer("accuracy"))
 
 
 def registered_scorer(name: str) -> Scorer:
     """Return a scorer of scikit-learn by its name."""
-    scorer = replace(own_scorer(get_scorer(name)), name=name, is_registered=True)
+    scorer = replace(wrap_scorer(get_scorer(name)), name=name, is_registered=True)
     if name != "accuracy":
         return scorer
     return replace(scorer, row_range=(0.0, 1.0), is_zero_one=True)
@@ -268,7 +268,7 @@ def takes(score: Callable[..., Any], n_arguments: int) -> bool:
     return True
 
 
-def own_scorer(score: Callable[..., Any]) -> Scorer:
+def wrap_scorer(score: Callable[..., Any]) -> Scorer:
     """Return the scorer of a user's callable.
 
     Raises
@@ -276,7 +276,7 @@ def own_scorer(score: Callable[..., Any]) -> Scorer:
     ValueError
         If the callable is a metric of labels and predictions.
     """
-    is_made = isinstance(score, _MADE)
+    is_made = isinstance(score, _MADE_SCORER)
     if not is_made and not takes(score, 3):
         raise ValueError(f"{SCORER_EXPECTED}, got {score!r}; {SCORER_ADVICE}.")
     name = getattr(score, "__name__", "scorer")
@@ -288,8 +288,8 @@ def _is_mean(scorer: Any) -> bool:
     """Return whether a scorer made by ``make_scorer`` is known to be a mean over rows."""
     metric, options = getattr(scorer, "_score_func", None), getattr(scorer, "_kwargs", {})
     if (average := options.get("average")) is not None:
-        return (metric, average) in _ACCURACIES and "labels" not in options
-    return metric in _MEANS and options.get("normalize", True) is True
+        return (metric, average) in _EQUAL_TO_ACCURACY and "labels" not in options
+    return metric in _MEAN_METRICS and options.get("normalize", True) is True
 
 
 def response_of(metric: Any, estimator: Any) -> str:
@@ -509,7 +509,7 @@ def _metric(scoring: Any) -> Metric:
             f"(sklearn.metrics.get_scorer_names()), got {scoring!r}{meant}"
         )
     if callable(scoring) and not isinstance(scoring, type):
-        return own_scorer(scoring)
+        return wrap_scorer(scoring)
     raise ValueError(
         "scoring must be None, a loss name, a scorer name, a scorer(estimator, X, y), or several "
         f"of these in a list or dict, got {scoring!r}."

@@ -209,7 +209,9 @@ def by_scorer(
     """
     formula = fold_metric(scorer, classes) if called is None else None
     if formula is None:
-        scores = scores_of_called(scorer, rows, estimator, classes) if called is None else called
+        scores = (
+            call_scorer_per_fold(scorer, rows, estimator, classes) if called is None else called
+        )
         return FoldScores(scores, scores == scorer.if_diverged, None)
     diverged = rows.diverged()
     targets: Any = rows.targets
@@ -223,7 +225,7 @@ def by_scorer(
         if scorer.error_score is None:
             n_rows = fold_sizes(begins, len(rows))[np.argmax(missing)]
             raise undefined(scorer, "NaN", estimator, int(n_rows))
-        scores[missing] = scores_of_called(scorer, rows, estimator, classes, missing)[missing]
+        scores[missing] = call_scorer_per_fold(scorer, rows, estimator, classes, missing)[missing]
     with np.errstate(all="ignore"):
         spread = _spread(scorer, of_rows[0], scores, rows) if of_rows else None
     diverged |= np.isinf(scores)
@@ -360,7 +362,7 @@ def scores_of_folds(
     return FoldScores(scores, diverged, spreads)
 
 
-def scores_of_called(
+def call_scorer_per_fold(
     scorer: Scorer,
     rows: TestedRows,
     estimator: Any,
@@ -395,7 +397,7 @@ def are_known(metrics: Sequence[Metric], scores: Array) -> bool:
     )
 
 
-def scores_rows(metric: Metric, classes: Array | None) -> bool:
+def can_score_rows(metric: Metric, classes: Array | None) -> bool:
     """Return whether a metric is a mean of row scores that can be computed."""
     if isinstance(metric, Scorer):
         formula = fold_metric(metric, classes)
@@ -411,7 +413,7 @@ def scores_of_rows(
     Parameters
     ----------
     metric : Loss or Scorer
-        A metric for which ``scores_rows`` is true.
+        A metric for which ``can_score_rows`` is true.
     rows : TestedRows
     estimator : estimator
         An estimator of the tested class.
@@ -444,7 +446,7 @@ _FROM_SQUARES: dict[str, Callable[[Array, Array, Array], Array]] = {
 }
 
 
-def follows_from_squares(metrics: Sequence[Metric]) -> bool:
+def can_score_from_squares(metrics: Sequence[Metric]) -> bool:
     """Return whether all scores are functions of sums of squares."""
     return all(m.is_registered and m.name in _FROM_SQUARES for m in metrics)
 
@@ -476,7 +478,7 @@ def scores_from_squares(
 # models with each other.
 
 # The maximum number of groups of folds of the jackknife.
-_MOST_GROUPS = 50
+_MAX_JACKKNIFE_GROUPS = 50
 
 
 def pooled_score(
@@ -514,7 +516,7 @@ def pooled_score(
             if not np.isfinite(mean):
                 return metric.if_diverged, np.nan
             influence = (losses - mean) / weights.sum()
-        return mean, _length(weights * influence)
+        return mean, _root_sum_of_squares(weights * influence)
     if np.any(rows.diverged()):
         return metric.if_diverged, np.nan
     formula = fold_metric(metric.of, classes)
@@ -526,7 +528,7 @@ def pooled_score(
             value = formula.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
             if np.isfinite(value):
                 influence = formula.influence(response, targets, rows.weights)
-                return float(value), _length(weights * influence)
+                return float(value), _root_sum_of_squares(weights * influence)
     if method == "predict" and classes is not None and np.any(response < 0):
         raise ValueError(
             f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
@@ -539,7 +541,7 @@ def pooled_score(
 
 def _jackknife(score: Any, rows: TestedRows) -> float:
     """Return the delete-group jackknife standard error of a score, by groups of folds."""
-    n_groups = min(rows.n_folds, _MOST_GROUPS)
+    n_groups = min(rows.n_folds, _MAX_JACKKNIFE_GROUPS)
     if n_groups == 1:
         return np.nan
     group_of_fold = np.arange(rows.n_folds) * n_groups // rows.n_folds
@@ -553,5 +555,5 @@ def _jackknife(score: Any, rows: TestedRows) -> float:
     return float(np.sqrt((n_groups - 1) * np.var(replicates)))
 
 
-def _length(parts: Array) -> float:
+def _root_sum_of_squares(parts: Array) -> float:
     return float(np.sqrt(np.sum(np.square(parts))))

@@ -29,7 +29,7 @@ from sklearn.utils import Tags
 from sklearn.utils._set_output import _safe_set_output
 from sklearn.utils.metaestimators import available_if
 
-from optuna_treecv.core.cross_validation import on_cluster
+from optuna_treecv.core.cross_validation import as_remote_rows
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import check_room
@@ -312,7 +312,7 @@ class TreeCVSearchCV(BaseSearchCV):
             If an argument is invalid, or no trial succeeds.
         """
         self._check_arguments()
-        X, y = on_cluster(X, y)
+        X, y = as_remote_rows(X, y)
         if not is_dask(X):  # the objective warns about these
             X, y, _ = opened(X, y, check_room(self.max_memory, self.spill_dir))
         X, y, sample_weight = indexable(X, y, sample_weight)
@@ -516,7 +516,7 @@ class TreeCVSearchCV(BaseSearchCV):
         objective = TreeCVObjective(*checked_arguments(estimator, **arguments, **options))
         evaluator = objective.evaluator
         if self.error_score != "raise":
-            evaluator.use(evaluator.cross_validation.trying_all_folds())
+            evaluator.use(evaluator.cross_validation.with_all_folds_tried())
         pruner = self.pruner if self.study is None else self.study.pruner
         # Every study has a default pruner, of which the user may not be aware. Therefore the
         # pruner of a given study is used only if it is a RacingPruner.

@@ -56,10 +56,10 @@ Given = str | sa.URL | sa.Engine | Callable[[], sa.Engine]
 # Scopes that a failure can stop besides attempts with one purpose: everything, or writing.
 _STORE: Scope = (None, False)
 _WRITING: Scope = (None, True)
-_ALL: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
+_SCOPE_NAMES: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
 
 # The maximum number of abandoned transactions without an answer, each with its data.
-_MOST_LEFT = 8
+_MAX_ABANDONED = 8
 
 # The key of our advisory lock in a PostgreSQL database.
 _LOCK = int.from_bytes(b"treecv", "big")
@@ -121,7 +121,7 @@ class Database:
         # All threads share the connection of a StaticPool, but a transaction belongs to one.
         self._static = Lock()
         self._outages = Outages()
-        self._left: list[Future[Any]] = []  # abandoned transactions
+        self._abandoned: list[Future[Any]] = []  # abandoned transactions
 
     def __str__(self) -> str:
         return without_password(self._url)
@@ -179,7 +179,7 @@ class Database:
             with self.reading() as connection:
                 return work(connection)
 
-        return self._answer_to(transact, LOAD_SECONDS)
+        return self._run_with_timeout(transact, LOAD_SECONDS)
 
     def sizes(self) -> list[tuple[str, int, int | None]]:
         """Return the name, number of rows and size in bytes of each table.
@@ -253,14 +253,14 @@ class Database:
                 return work(connection)
 
         try:
-            result = self._answer_to(transact, ANSWER_SECONDS)
+            result = self._run_with_timeout(transact, ANSWER_SECONDS)
         except (*FAILURES, SchemaError) as failure:
-            error = self._explained(failure) if is_begun else failure
-            failing = self._failing(error, is_begun, (without, write))
+            error = self._find_cause(failure) if is_begun else failure
+            failing = self._failing_scope(error, is_begun, (without, write))
             if is_begun:  # so that neither the store nor writing fails as a whole
                 self._outages.end({_STORE, _WRITING} & scopes - {failing})
             if failing is None or self._outages.note(failing, monotonic() - start):
-                what = _ALL.get(failing, without)
+                what = _SCOPE_NAMES.get(failing, without)
                 warnings.warn(
                     f"store {self}: {reason_of(error)}; trials go on without {what}."
                     f"{advice_on(error)}",
@@ -271,33 +271,33 @@ class Database:
         self._outages.end(scopes)
         return result
 
-    def _answer_to(self, transact: Callable[[], T], seconds: float) -> T:
+    def _run_with_timeout(self, transact: Callable[[], T], seconds: float) -> T:
         """Return the result of a transaction, or raise TimeoutError."""
         if _is_sqlite(self._url):  # which waits only for locks
             return transact()
         engine = self.engine  # a new one after a fork
         # The server has timeouts for statements, but not if it is suspended. A driver then waits
         # forever, even for a connection from its pool.
-        self._left = [future for future in self._left if not future.done()]
-        if len(self._left) >= _MOST_LEFT:
-            raise TimeoutError(f"{_MOST_LEFT} transactions are still without an answer")
+        self._abandoned = [future for future in self._abandoned if not future.done()]
+        if len(self._abandoned) >= _MAX_ABANDONED:
+            raise TimeoutError(f"{_MAX_ABANDONED} transactions are still without an answer")
         answer: Future[T] = Future()
         # A daemon thread, because Python would wait for that of an executor at exit.
         Thread(target=_settle, args=(answer, transact), daemon=True).start()
         wait([answer], seconds)
         if not answer.done():
-            self._left.append(answer)
+            self._abandoned.append(answer)
             engine.dispose()  # idle connections may be as dead as this one
             raise TimeoutError(f"no answer within {seconds:g} seconds")
         return answer.result()
 
-    def _explained(self, error: Exception) -> Exception:
+    def _find_cause(self, error: Exception) -> Exception:
         """Return the cause of a failed statement, perhaps a migration by a newer version."""
         if not isinstance(error, sa.exc.ProgrammingError | sa.exc.IntegrityError):
             if _code_of(error) != "SQLITE_ERROR":  # no such table or column, or a new one
                 return error
         try:
-            self._answer_to(self._read_version, ANSWER_SECONDS)
+            self._run_with_timeout(self._read_version, ANSWER_SECONDS)
         except SchemaError as newer:
             self._prepared = False  # so that later attempts check first
             return newer
@@ -305,7 +305,7 @@ class Database:
             pass
         return error
 
-    def _failing(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
+    def _failing_scope(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
         """Return the scope of attempts that a failure stops, or None."""
         if isinstance(error, SchemaError):
             return _STORE
@@ -351,11 +351,11 @@ class Database:
                 connection.commit()
 
     def _prepare_once(self) -> None:
-        self._notice_another_file()
+        self._notice_replaced_file()
         if not self._prepared:  # after unpickling, or if the file was replaced
             self._prepare(create=True)
 
-    def _notice_another_file(self) -> None:
+    def _notice_replaced_file(self) -> None:
         """Reconnect if the SQLite file was deleted or replaced, because results would be lost."""
         if self._file is None or self._file == _file_at(self._url):
             return
@@ -376,11 +376,11 @@ class Database:
         """Create or migrate the schema; take no lock if it is up to date."""
         if not create and self._own and is_missing(self._url):  # SQLite would create the file
             raise FileNotFoundError("there is no such file")
-        version = self._answer_to(self._read_version, ANSWER_SECONDS)
+        version = self._run_with_timeout(self._read_version, ANSWER_SECONDS)
         if version is None and not create:
             raise FileNotFoundError("no trial has written to it: it has no table treecv_schema")
         if version != SCHEMA_VERSION:
-            self._answer_to(self._make_schema, LOAD_SECONDS)
+            self._run_with_timeout(self._make_schema, LOAD_SECONDS)
         self._file = _file_at(self._url)
         self._prepared = True
 
@@ -438,7 +438,7 @@ def _migrate(connection: Connection) -> None:
         connection.execute(sa.text(f"ALTER TABLE {EVALUATIONS.name} ADD COLUMN {added}"))
 
 
-def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield chunks that are small enough for one statement.
 
     A statement may have 32766 parameters in SQLite and 65535 in PostgreSQL.

@@ -11,8 +11,8 @@ import zlib
 import numpy as np
 import sqlalchemy as sa
 
+from optuna_treecv.storage.database import chunks
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import EVALUATIONS
 from optuna_treecv.storage.tables import FOLD_SCORE_BLOCKS
 from optuna_treecv.storage.tables import FOLD_SCORES
@@ -27,12 +27,12 @@ _SCORE_COLUMNS = tuple(FOLD_SCORES.columns)
 _BLOCK_COLUMNS = tuple(FOLD_SCORE_BLOCKS.columns)
 COLUMNS = [column.name for column in _COLUMNS]
 # The numbers of folds of all repeats have 32 bits.
-_MOST_SCORES = 2**31
+_MAX_SCORES = 2**31
 # The maximum compression ratio of zlib.
-_MOST_PACKED = 1032
+_MAX_COMPRESSION_RATIO = 1032
 
 
-def further_run(run: str, number: int | str) -> str:
+def run_of_score(run: str, number: int | str) -> str:
     """Return the run of a trial's second score (number 1), third score, ...."""
     return f"{run}-{number}"
 
@@ -121,7 +121,7 @@ def read_evaluations(
     of_study = [] if study_name is None else [EVALUATIONS.c.study_name == study_name]
     wheres = [of_study]
     if runs is not None:
-        wheres = [[*of_study, EVALUATIONS.c.run.in_(part)] for part in parts(list(runs))]
+        wheres = [[*of_study, EVALUATIONS.c.run.in_(part)] for part in chunks(list(runs))]
     omitted = Omitted("treecv_evaluations", "run")
     evaluations = [
         row
@@ -153,7 +153,7 @@ def read_scores(
         is_fold = 0 <= row["fold"] < n_scores[row["run"]]
         return None if is_fold else f"fold {row['fold']} has the score {row['score']}"
 
-    for part in parts(list(n_scores)):
+    for part in chunks(list(n_scores)):
         of_runs: dict[str, dict[int, float]] = {}
         where = [FOLD_SCORES.c.run.in_(part)]
         for row in read_checked(connection, _SCORE_COLUMNS, where, few, problem_of):
@@ -203,7 +203,7 @@ def count_by_study(connection: sa.Connection) -> list[tuple[str | None, int, int
     """
     study, state = EVALUATIONS.c.study_name, EVALUATIONS.c.state
     counts = (sa.func.sum(sa.case((state == s, 1), else_=0)) for s in ("complete", "pruned"))
-    query = sa.select(study, *counts).where(EVALUATIONS.c.run.not_like(further_run("%", "%")))
+    query = sa.select(study, *counts).where(EVALUATIONS.c.run.not_like(run_of_score("%", "%")))
     rows = connection.execute(query.group_by(study).order_by(study))
     return [(name, n_complete, n_pruned) for name, n_complete, n_pruned in rows]
 
@@ -232,7 +232,7 @@ def delete_evaluations(
             # SQLite accepts bytes. The run of a further score begins with that of the first score.
             if not isinstance(run, str) or not runs & {run, run.partition("-")[0]}
         ]
-        for part in parts(deleted):
+        for part in chunks(deleted):
             # SQLite enforces foreign keys only on request, which a user's Engine may not send.
             for table in (FOLD_SCORES, FOLD_SCORE_BLOCKS, EVALUATIONS):
                 connection.execute(sa.delete(table).where(table.c.run.in_(part)))
@@ -287,8 +287,8 @@ def _problem_of_evaluation(row: dict[str, Any]) -> str | None:
         if row[name] < 1:
             return f"{name} must be 1 or more, got {row[name]}"
     n_scores = row["n_folds"] * row["n_repeats"]
-    if n_scores > _MOST_SCORES:
-        return f"n_folds * n_repeats must be {_MOST_SCORES} or less, got {n_scores}"
+    if n_scores > _MAX_SCORES:
+        return f"n_folds * n_repeats must be {_MAX_SCORES} or less, got {n_scores}"
     return None
 
 
@@ -297,7 +297,7 @@ def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
 
     A corrupt block is never unpacked beyond the expected length.
     """
-    if n_scores != n_expected or n_scores > _MOST_PACKED * len(block):
+    if n_scores != n_expected or n_scores > _MAX_COMPRESSION_RATIO * len(block):
         return None
     unpacker = zlib.decompressobj()
     try:

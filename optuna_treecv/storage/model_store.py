@@ -29,8 +29,8 @@ from weakref import WeakSet
 import numpy as np
 import sqlalchemy as sa
 
+from optuna_treecv.storage.database import chunks
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.database import parts
 from optuna_treecv.storage.tables import LEASES
 from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.tables import Omitted
@@ -50,13 +50,13 @@ _HEADER = Struct("<4sQ16s")
 _MAGIC = b"TCV2"
 
 # The maximum size of a model.
-_LARGEST = 2**40
+_MAX_MODEL_BYTES = 2**40
 
 _KNOWN = (MODELS.c.id, MODELS.c.key, MODELS.c.n_bytes)
 _WITH_PAYLOAD = (MODELS.c.id, MODELS.c.payload)
 
 
-class Kept(NamedTuple):
+class NewModel(NamedTuple):
     """A model to be shared."""
 
     key: bytes
@@ -64,7 +64,7 @@ class Kept(NamedTuple):
     seconds: float
 
 
-class Known(NamedTuple):
+class StoredModel(NamedTuple):
     """A model in the database."""
 
     id: int
@@ -103,22 +103,24 @@ class ModelStore:
     def __reduce__(self) -> "tuple[type[ModelStore], tuple[Database, int]]":
         return ModelStore, (self.database, self.max_bytes)
 
-    def news(self) -> list[Known]:
+    def read_new(self) -> list[StoredModel]:
         """Return the models that any worker has written since the last call.
 
-        There is at most one query in two seconds, except after ``look_anew``.
+        There is at most one query in two seconds, except after ``refresh``.
         """
 
         def problem_of(row: dict[str, Any]) -> str | None:
-            is_size = _HEADER.size <= row["n_bytes"] <= _LARGEST  # evictions are computed from it
+            is_size = (
+                _HEADER.size <= row["n_bytes"] <= _MAX_MODEL_BYTES
+            )  # evictions are computed from it
             return None if is_size else f"n_bytes must be a size, got {row['n_bytes']}"
 
-        def look(connection: sa.Connection) -> list[Known]:
+        def look(connection: sa.Connection) -> list[StoredModel]:
             if self._n_files != self.database.n_files:  # another file has other ids
                 self._n_files, self._last_id = self.database.n_files, 0
             where = [MODELS.c.id > self._last_id]
             rows = read_checked(connection, _KNOWN, where, omitted, problem_of)
-            return [Known(*(row[name] for name in Known._fields)) for row in rows]
+            return [StoredModel(*(row[name] for name in StoredModel._fields)) for row in rows]
 
         looking = self._lock()
         if not looking.acquire(blocking=False):
@@ -127,7 +129,7 @@ class ModelStore:
             if monotonic() < self._next_look:
                 return []
             omitted = Omitted("treecv_models", "id")
-            new_models = self.database.attempt(look, list[Known](), without=_SHARED_MODELS)
+            new_models = self.database.attempt(look, list[StoredModel](), without=_SHARED_MODELS)
             self._next_look = monotonic() + NEWS_SECONDS
             if new_models or omitted.keys:
                 self._last_id = max([*omitted.keys, *(model.id for model in new_models[-1:])])
@@ -136,8 +138,8 @@ class ModelStore:
         finally:
             looking.release()
 
-    def look_anew(self) -> None:
-        """Make the next call of ``news`` query the database, however recent the last query."""
+    def refresh(self) -> None:
+        """Make the next call of ``read_new`` query the database, however recent the last query."""
         with self._lock():  # a query in progress would set _next_look again
             self._next_look = 0.0
 
@@ -146,7 +148,7 @@ class ModelStore:
             self._pid, self._looking = os.getpid(), Lock()
         return self._looking
 
-    def read(self, model: Known) -> np.ndarray | None:
+    def read(self, model: StoredModel) -> np.ndarray | None:
         """Return the payload of a model, or None if it was deleted or is corrupt."""
         where = [MODELS.c.id == model.id, MODELS.c.key == model.key]  # the file may be another one
         omitted, payload = Omitted("treecv_models", "id"), None
@@ -169,13 +171,13 @@ class ModelStore:
 
         def delete(connection: sa.Connection) -> None:
             is_same = self._n_files == self.database.n_files  # else the ids belong to other models
-            for part in parts(omitted.keys if is_same else []):
+            for part in chunks(omitted.keys if is_same else []):
                 connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
 
         if omitted.keys:
             self.queue.put(partial(self._write, delete))
 
-    def write(self, models: Sequence[Kept]) -> None:
+    def write(self, models: Sequence[NewModel]) -> None:
         """Add models that are not in the database yet, and evict others, in one transaction."""
         rows = {}
         for key, payload, seconds in models:
@@ -194,14 +196,14 @@ class ModelStore:
             self._write(add)
 
     def _write(self, work: Callable[[sa.Connection], None]) -> None:
-        # One writer at a time, so that ids are committed in ascending order. Otherwise ``news``
-        # could skip a lower id that is committed later.
+        # One writer at a time, so that ids are committed in ascending order. Otherwise
+        # ``read_new`` could skip a lower id that is committed later.
         self.database.attempt(work, None, write=True, alone=True, without=_SHARED_MODELS)
 
 
 def _present(connection: sa.Connection, column: Any, keys: Iterable[bytes]) -> set[bytes]:
     """Return the subset of keys that a column contains."""
-    queries = (sa.select(column).where(column.in_(part)) for part in parts(list(keys)))
+    queries = (sa.select(column).where(column.in_(part)) for part in chunks(list(keys)))
     return {key for query in queries for key in connection.scalars(query)}
 
 
@@ -228,7 +230,7 @@ def evict(connection: sa.Connection, max_bytes: int) -> int:
     evicted = list(
         connection.scalars(sa.select(ranked.c.id).where(ranked.c.up_to_here > max_bytes))
     )
-    for part in parts(evicted):
+    for part in chunks(evicted):
         connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
     return len(evicted)
 
@@ -263,7 +265,7 @@ LEASE_SECONDS = 60.0
 # How often a living owner renews it in that time.
 _RENEWALS = 3
 # A lease that expires after this many times LEASE_SECONDS comes from a clock that was set back.
-_LONGEST = 2
+_MAX_LEASE_FACTOR = 2
 #: Seconds between two checks of a lease by a waiting worker.
 POLL_SECONDS = 0.25
 
@@ -297,23 +299,23 @@ class Leases:
         # One writer at a time, so that no other can take a key between query and insert.
         self._write: Any = partial(attempt, write=True, alone=True, without="leases")
 
-    def held(self) -> set[str]:
+    def leased_keys(self) -> set[str]:
         """Return the keys with a lease, in hexadecimal digits."""
 
         def look(connection: sa.Connection) -> set[str]:
             # SQLite takes values of any type.
             column = sa.type_coerce(LEASES.c.key, sa.types.NullType())
-            keys: Any = connection.scalars(sa.select(column).where(_lasts(_now(connection))))
+            keys: Any = connection.scalars(sa.select(column).where(_is_valid(_now(connection))))
             return {bytes(key).hex() for key in keys if isinstance(key, bytes | memoryview)}
 
         held = self._store.database.attempt(look, set[str](), without="leases")
-        self._store.look_anew()
+        self._store.refresh()
         return held
 
     def wait(self, name: str) -> None:
         """Wait until a key has no lease, because it was released or its owner was killed."""
         sleep(POLL_SECONDS)  # a lease that is not listed may still block others
-        while name in self.held():
+        while name in self.leased_keys():
             sleep(POLL_SECONDS)
 
     @contextmanager
@@ -337,7 +339,7 @@ class Leases:
         def take(connection: sa.Connection) -> list[str]:
             now = _now(connection)
             # NULL if the table was created by other code.
-            is_over = sa.or_(~_lasts(now), LEASES.c.expires.is_(None))
+            is_over = sa.or_(~_is_valid(now), LEASES.c.expires.is_(None))
             connection.execute(sa.delete(LEASES).where(is_over))
             taken = _present(connection, LEASES.c.key, map(bytes.fromhex, names))
             free = [name for name in names if bytes.fromhex(name) not in taken]
@@ -348,7 +350,7 @@ class Leases:
             return free
 
         mine = self._write(take, list(names))
-        self._store.look_anew()
+        self._store.refresh()
         if not mine:
             yield mine
             return
@@ -357,9 +359,9 @@ class Leases:
             Thread(target=self._renew, args=(owner, ended), daemon=True).start()
             yield mine
         finally:
-            self._store.queue.put(partial(self._give_up, owner, ended))
+            self._store.queue.put(partial(self._release, owner, ended))
 
-    def _give_up(self, owner: str, ended: Event) -> None:
+    def _release(self, owner: str, ended: Event) -> None:
         ended.set()
         is_owners = LEASES.c.owner == owner
         self._write(
@@ -373,8 +375,8 @@ class Leases:
             self._write(lambda c: c.execute(renewal.values(expires=_now(c) + LEASE_SECONDS)), None)
 
 
-def _lasts(now: float) -> sa.ColumnElement[bool]:
-    return LEASES.c.expires.between(now, now + _LONGEST * LEASE_SECONDS)
+def _is_valid(now: float) -> sa.ColumnElement[bool]:
+    return LEASES.c.expires.between(now, now + _MAX_LEASE_FACTOR * LEASE_SECONDS)
 
 
 def _now(connection: sa.Connection) -> float:
@@ -389,7 +391,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [*map(WriteQueue.__init__, [*_queues])])
 
 # The maximum size of queued jobs; beyond that, callers wait.
-_MOST_BYTES = 2**27
+_MAX_QUEUED_BYTES = 2**27
 
 
 class WriteQueue:
@@ -420,19 +422,19 @@ class WriteQueue:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._n_bytes == 0 or self._n_bytes + n_bytes <= _MOST_BYTES
+                lambda: self._n_bytes == 0 or self._n_bytes + n_bytes <= _MAX_QUEUED_BYTES
             )
             self._n_bytes += n_bytes
         try:
-            self._thread.submit(self._do, job, n_bytes)
+            self._thread.submit(self._run_job, job, n_bytes)
         except RuntimeError:  # the main thread has ended
-            self._do(job, n_bytes)
+            self._run_job(job, n_bytes)
 
     def wait(self) -> None:
         """Wait until all queued jobs are done."""
         self._thread.submit(int).result()
 
-    def _do(self, job: Callable[[], object], n_bytes: int) -> None:
+    def _run_job(self, job: Callable[[], object], n_bytes: int) -> None:
         try:
             job()
         except Exception as error:  # noqa: BLE001  # a store never stops a study

@@ -14,7 +14,7 @@ RETRY_SECONDS = 30.0
 PAUSE_PER_SECOND = 5
 
 # The messages of PostgreSQL. Drivers have no code for errors of failed connections.
-_IS_FULL = re.compile("too many clients|connection slots are reserved")
+_FULL_SERVER = re.compile("too many clients|connection slots are reserved")
 
 #: Attempts that may fail together: their purpose (None: any), and whether they write.
 Scope = tuple[str | None, bool]
@@ -62,7 +62,7 @@ class Outages:
 
 def advice_on(error: BaseException) -> str:
     """Return advice for a server without free connections; "" for other errors."""
-    if not _IS_FULL.search(f"{error} {error.__cause__}"):
+    if not _FULL_SERVER.search(f"{error} {error.__cause__}"):
         return ""
     return (
         " Each worker takes 4 or 5 connections: raise the server's max_connections to at least 5 "

@@ -148,9 +148,9 @@ LEASES = sa.Table(
 # SQLite accepts any value in any column, PostgreSQL accepts times that Python cannot represent.
 
 # The maximum number of rows that a warning names.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 # The types of the driver and a name for messages, by the type of a column.
-_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+_ACCEPTED_TYPES: dict[type, tuple[tuple[type, ...], str]] = {
     int: ((int,), "an integer"),
     float: ((int, float), "a number"),
     str: ((str,), "a text"),
@@ -187,7 +187,7 @@ class Omitted:
     def add(self, key: Any, reason: str) -> None:
         """Add a row."""
         self.keys.append(key)
-        if len(self.keys) <= _MOST_NAMED:
+        if len(self.keys) <= _MAX_NAMED:
             self.reasons.append(f"{self.key} {shown(key)} ({reason})")
 
     def warn(self, store: object, stacklevel: int = 2) -> bool:
@@ -275,7 +275,7 @@ def _kind(column: sa.Column[Any]) -> type:
 def _converter(column: sa.Column[Any], dialect: sa.Dialect) -> Callable[[Any], Any]:
     """Return a function that converts values of the driver, or raises a ValueError."""
     kind: Any = _kind(column)
-    accepted, name = _KINDS[kind]
+    accepted, name = _ACCEPTED_TYPES[kind]
     n_bits = 64 if isinstance(column.type, sa.BigInteger) else 32
     name = f"an integer of {n_bits} bits" if kind is int else name
     most = 2 ** (n_bits - 1)

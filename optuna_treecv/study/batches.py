@@ -124,7 +124,7 @@ class Batches:
         self, taken: list[_Request], others: Callable[[], Iterable[Run]] | None = None
     ) -> None:
         """Evaluate requested runs, and later ones that no other worker is computing."""
-        leased_keys = set() if self.leases is None else self.leases.held()
+        leased_keys = set() if self.leases is None else self.leases.leased_keys()
         runs = [request.run for request in taken]
         if others is not None:
             runs += self._select_later(others(), self.size - len(taken), leased_keys)

@@ -18,7 +18,7 @@ import optuna
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState
 
-from optuna_treecv.core.html import as_table
+from optuna_treecv.core.html import html_table
 from optuna_treecv.core.intervals import check_level
 from optuna_treecv.core.intervals import difference_by_folds
 from optuna_treecv.core.intervals import difference_by_rows
@@ -220,7 +220,7 @@ class Choice(HasInterval):
             "not distinguishable from it": _shorten(self.not_distinguishable),
             "unknown scores": _shorten(self.left_out) if self.left_out else None,
         }
-        return as_table(f"Choice: trial {self.trial.number}", rows)
+        return html_table(f"Choice: trial {self.trial.number}", rows)
 
     def __repr__(self) -> str:
         """Return a description of the choice in a few lines."""

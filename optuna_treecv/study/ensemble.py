@@ -18,17 +18,17 @@ from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.crossval.losses import draws_of_units
+from optuna_treecv.crossval.losses import draw_units
 from optuna_treecv.crossval.losses import interval_around
 from optuna_treecv.crossval.losses import Losses
-from optuna_treecv.crossval.losses import losses_by_units
-from optuna_treecv.crossval.losses import losses_of_folds
-from optuna_treecv.crossval.losses import losses_of_tests
+from optuna_treecv.crossval.losses import losses_per_fold
+from optuna_treecv.crossval.losses import losses_per_test
+from optuna_treecv.crossval.losses import losses_per_unit
 from optuna_treecv.crossval.losses import metric_of
+from optuna_treecv.crossval.losses import reason_not_exchangeable
 from optuna_treecv.crossval.losses import sign_of
-from optuna_treecv.crossval.losses import why_not_exchangeable
 from optuna_treecv.estimators.base import name_of
-from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.scoring.scores import can_score_rows
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import in_order
 from optuna_treecv.types import Array
@@ -108,7 +108,7 @@ class Candidates:
     def __init__(self, run: Run, tested: Tested, outputs: list[Array], size: int) -> None:
         self._run, self._tested, self._size = run, tested, size
         self._outputs = np.stack(outputs)
-        self._scores_rows = scores_rows(metric_of(run), run.request.classes)
+        self._scores_rows = can_score_rows(metric_of(run), run.request.classes)
         if not self._scores_rows and (run.request.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
                 "ensemble needs a score that is a mean over rows, or a score of each fold with "
@@ -120,9 +120,9 @@ class Candidates:
         """Return the losses of outputs of shape (n_outputs, n_tests, ...), by rows if possible."""
         run, tested = self._run, self._tested
         if self._scores_rows:
-            return losses_by_units(losses_of_tests(run, outputs, tested), tested)
+            return losses_per_unit(losses_per_test(run, outputs, tested), tested)
         shares = np.full(tested.n_folds, 1 / tested.n_folds)
-        return Losses(losses_of_folds(run, outputs, tested) * shares, shares, "folds")
+        return Losses(losses_per_fold(run, outputs, tested) * shares, shares, "folds")
 
     def select(self, draw: Array | None = None) -> tuple[list[int], Array]:
         """Return the selected members and their mean output; ``draw`` weights the rows or folds.
@@ -161,14 +161,14 @@ class Candidates:
         level : float
         """
         run = self._run
-        if reason := why_not_exchangeable(losses, self._tested, 0):
+        if reason := reason_not_exchangeable(losses, self._tested, 0):
             warn_caller(f"honest_score_ and honest_interval_ are NaN, because {reason}.")
             return nan, Interval(nan, nan, "bootstrap", "", level, reason)
         n_tests = self._outputs.shape[1] if self._scores_rows else _ROWS_PER_FOLD
         n_losses = min(len(self._outputs), _N_BEST) * self._size * n_tests
         n_draws = int(np.clip(_MAX_LOSSES // n_losses, _MIN_DRAWS, _MAX_DRAWS))
         differences, seed = [], run.request.settings.seed
-        for draws, out_of_bag in draws_of_units(len(losses.shares), n_draws, seed):
+        for draws, out_of_bag in draw_units(len(losses.shares), n_draws, seed):
             for draw, mask in zip(draws, out_of_bag, strict=True):
                 parts = self.losses(self.select(draw)[1][None]).parts[0]
                 differences.append((parts - losses.parts[0]) @ mask / (losses.shares @ mask))

@@ -26,7 +26,7 @@ from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Watch
-from optuna_treecv.core.intervals import note_of_dependence
+from optuna_treecv.core.intervals import dependence_note
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Arguments
@@ -42,8 +42,8 @@ from optuna_treecv.rows.checks import check_bytes
 from optuna_treecv.rows.row_file import heard_by
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import Given
-from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import record
+from optuna_treecv.storage.evaluations import run_of_score
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
@@ -222,10 +222,13 @@ class Evaluator:
         if self._last_plan is not None:
             last, plan_parameters = self._last_plan
             if plan_parameters == (n_epochs, _plan_parameters(params, last)):
-                return last.like(estimator)
+                return last.with_estimator(estimator)
         run = run_for(self.cross_validation, estimator, n_epochs)
         if run.plan.capabilities.free_parameters:
-            self._last_plan = run.like(estimator), (n_epochs, _plan_parameters(params, run))
+            self._last_plan = (
+                run.with_estimator(estimator),
+                (n_epochs, _plan_parameters(params, run)),
+            )
         return run
 
     # Running trials.
@@ -263,13 +266,13 @@ class Evaluator:
             error.add_note(f"This happened {context}.{advice_on(error)}")
             raise
         direction = run.request.scoring.first.direction
-        self.known_scores.note(trial, result, direction, run.book.responses_of_all())
+        self.known_scores.note(trial, result, direction, run.book.all_outputs())
         return result
 
     def _choose_report(self, trial: BaseTrial) -> None:
         """If report="auto", choose the reports that the pruner of the first trial needs."""
         with self._report_lock:
-            may_report = self.cross_validation.settings.why_no_report is None
+            may_report = self.cross_validation.settings.no_report_reason is None
             if self.report == "auto" and may_report and isinstance(trial, optuna.Trial):
                 self.report_for(trial.study.pruner, self._run(trial))
 
@@ -319,7 +322,7 @@ class Evaluator:
                 "report='folds' with method='fit', instead."
             )
             return None
-        if run.why_no_early_report:
+        if run.early_report_error:
             return None
         return self.incumbents.race(trial, run, pruner, self.run_of)
 
@@ -329,12 +332,12 @@ class Evaluator:
             race.early = None  # its final score is already known
         try:
             evaluate_reporting(trial, run, self.study_check.should_prune, race)
-            if run.why_no_early_report:
+            if run.early_report_error:
                 self.cross_validation.warn_once(
                     "first pass",
                     lambda: (
                         f"trial {trial.number} and similar trials are not pruned: "
-                        f"{run.why_no_early_report}"
+                        f"{run.early_report_error}"
                     ),
                 )
             if race is not None:
@@ -388,7 +391,7 @@ class Evaluator:
             test_share=tested.test_share if has_interval else None,
             score_range=run.request.score_range,
             overlap=tested.test_share if tested.shares_test_rows else None,
-            note=note_of_dependence(tested),
+            note=dependence_note(tested),
             reason_unknown=reason_unknown,
             run=run,
             outputs_of=self._outputs_of,
@@ -396,7 +399,7 @@ class Evaluator:
         )
         if not number:
             return contest
-        run = run.optimizing(number)
+        run = run.with_first_metric(number)
         reason = "because fold scores are kept only for the first of several optimized scores"
         return contest._replace(
             folds_of=lambda trials: {}, rows={}, reason_unknown=reason, run=run
@@ -541,7 +544,7 @@ def _record_in_store(
         score = result.scores[scoring.names[index]]
         row = dict(
             **run.describe(),
-            run=further_run(name, i) if i else name,
+            run=run_of_score(name, i) if i else name,
             scoring=scoring.names[index],
             direction=score.direction,
             study_name=getattr(getattr(trial, "study", None), "study_name", None),
@@ -605,8 +608,8 @@ def checked_arguments(
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
         run = run_for(cross_validation, example, of_class=choices, searched=axes)
-        if run.why_no_early_report:
-            raise ValueError(run.why_no_early_report)
+        if run.early_report_error:
+            raise ValueError(run.early_report_error)
         if run.plan.capabilities.is_incremental:
             check_effect(argument, example, {n: not d.single() for n, d in distributions.items()})
             cross_validation.unused.warn(example, axes, checked.n_epochs)

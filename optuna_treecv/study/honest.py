@@ -17,16 +17,16 @@ from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.core.tested import Tested
-from optuna_treecv.crossval.losses import correlation_of_blocks
-from optuna_treecv.crossval.losses import draws_of_units
+from optuna_treecv.crossval.losses import block_correlation
+from optuna_treecv.crossval.losses import draw_units
 from optuna_treecv.crossval.losses import interval_around
 from optuna_treecv.crossval.losses import Losses
-from optuna_treecv.crossval.losses import losses_by_units
-from optuna_treecv.crossval.losses import losses_of_tests
+from optuna_treecv.crossval.losses import losses_per_test
+from optuna_treecv.crossval.losses import losses_per_unit
 from optuna_treecv.crossval.losses import metric_of
+from optuna_treecv.crossval.losses import reason_not_exchangeable
 from optuna_treecv.crossval.losses import sign_of
-from optuna_treecv.crossval.losses import why_not_exchangeable
-from optuna_treecv.scoring.scores import scores_rows
+from optuna_treecv.scoring.scores import can_score_rows
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.choice import choice_of
 from optuna_treecv.study.choice import Contest
@@ -177,7 +177,7 @@ def out_of_bag_mean(losses: Losses, choose: Rule, chosen: int) -> float:
     n_units = len(losses.shares)
     n_draws = int(np.clip(_MAX_DRAWN_UNITS // n_units, _MIN_DRAWS, _MAX_DRAWS))
     differences = []
-    for draws, out_of_bag in draws_of_units(n_units, n_draws, _SEED):
+    for draws, out_of_bag in draw_units(n_units, n_draws, _SEED):
         draw_means = draws @ losses.parts.T / (draws @ losses.shares)[:, None]
         oob_means = out_of_bag @ losses.parts.T / (out_of_bag @ losses.shares)[:, None]
         columns = choose(draw_means, draws)[:, None]
@@ -277,7 +277,7 @@ def correction_of(
     indices = {trial.number: index for index, trial in enumerate(contenders)}
     left_out = [trial.number for trial in contending if trial.number not in indices]
     chosen = indices[choice.trial.number]
-    if reason := why_not_exchangeable(losses, tested, chosen):
+    if reason := reason_not_exchangeable(losses, tested, chosen):
         raise ValueError(
             f"honest cannot correct the score of the chosen trial, because {reason}; evaluate the "
             "chosen model on later rows that the study did not use instead."
@@ -317,10 +317,10 @@ def _losses(
     """Return the trials whose losses are known, and their losses by unit."""
     metric = metric_of(run)
     # The method from whose outputs the first optimized score is computed, if they are kept.
-    method = next((name for name in run.request.kept_responses if name == metric.methods), None)
+    method = next((name for name in run.request.stored_methods if name == metric.methods), None)
     load_fold_losses = partial(fold_losses, contest, trials, sign_of(run))
     has_folds = len(tested.cuts) == 1 and not run.request.is_pooled and tested.n_folds > 1
-    if scores_rows(metric, run.request.classes):
+    if can_score_rows(metric, run.request.classes):
         scored, row_losses = [], np.empty((0, 0))
         if contest.rows:
             scored = [trial for trial in trials if trial.number in contest.rows]
@@ -328,12 +328,12 @@ def _losses(
             row_losses *= sign_of(run)
         elif method is not None and contest.outputs_of is not None:
             scored, responses = contest.outputs_of(trials, method)
-            row_losses = losses_of_tests(run, responses, tested)
+            row_losses = losses_per_test(run, responses, tested)
         # In a search over the number of trees, fold scores are kept for all sizes, but outputs
         # only for the largest one.
         is_incomplete = has_folds and len(scored) < len(trials)
         if scored and not (is_incomplete and len(load_fold_losses()[0]) > len(scored)):
-            return scored, losses_by_units(row_losses, tested)
+            return scored, losses_per_unit(row_losses, tested)
     if not has_folds:
         raise ValueError(
             "honest needs the scores of rows, or the scores of several folds with n_repeats=1, "
@@ -393,7 +393,7 @@ def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str
             "small; use a store or row_losses=True to keep the scores."
         )
     n_units = len(losses.shares)
-    if (correlation := correlation_of_blocks(losses, chosen)) > _MAX_CORRELATION:
+    if (correlation := block_correlation(losses, chosen)) > _MAX_CORRELATION:
         yield (
             f"Neighboring blocks of rows are correlated ({correlation:.2f}), so the interval may "
             "be too narrow."

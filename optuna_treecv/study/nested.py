@@ -150,7 +150,7 @@ def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
     if pair_indices:
         with_single = not by_trial.keys() >= set(pair_indices)
         cuts = [repeat.cut for repeat in cross_validation.repeats]
-        pairs = cross_validation.divided_as(
+        pairs = cross_validation.with_splits(
             [FoldPairs.of(cut, with_single) for cut in cuts if isinstance(cut, Folds)]
         )
         pair_runs = runs_for(pairs, [runs[i].estimator for i in pair_indices])

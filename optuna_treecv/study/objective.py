@@ -10,7 +10,7 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 
 from optuna_treecv.core.cross_validation import CrossValidation
-from optuna_treecv.core.html import as_table
+from optuna_treecv.core.html import html_table
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.crossval.evaluate import explain
@@ -76,7 +76,7 @@ class TreeCVObjective:
             what, *steps = self.explain().splitlines()
             rows |= {"folds": self.evaluator.cross_validation.folds_in_words, "each trial": what}
             rows["steps"] = "; ".join(step.strip() for step in steps)
-        return as_table("TreeCVObjective", rows)
+        return html_table("TreeCVObjective", rows)
 
     def __repr__(self) -> str:
         """Return a short description of the search."""
@@ -118,7 +118,7 @@ class TreeCVObjective:
         'RacingPruner'
         """
         settings = self.evaluator.cross_validation.settings
-        if self.evaluator.report is None or settings.why_no_report is not None:
+        if self.evaluator.report is None or settings.no_report_reason is not None:
             return optuna.pruners.NopPruner()
         return RacingPruner()
 

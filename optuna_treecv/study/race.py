@@ -32,7 +32,7 @@ from optuna_treecv.core.row_scores import LAST_STEP
 from optuna_treecv.core.row_scores import NESTED_FOLDS
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.core.run import Run
 from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.study.racing import Comparison
@@ -318,7 +318,7 @@ class Race(Watch):
             assert best is not None
             rivals.append(best[rows])
 
-        def has_lost(losses_of_candidate: Array, losses_of_rival: Array) -> bool:
+        def was_pruned(losses_of_candidate: Array, losses_of_rival: Array) -> bool:
             sums = sums_of(differences_of(losses_of_candidate, losses_of_rival), weights)
             comparison = compared(len(losses_of_candidate), sums, width, largest, _N_REPORTS)
             return comparison is not None and loses(self.pruner, step, comparison)
@@ -326,7 +326,7 @@ class Race(Watch):
         return [
             i
             for i, x in enumerate(losses)
-            if any(has_lost(x, losses_of_rival) for losses_of_rival in rivals)
+            if any(was_pruned(x, losses_of_rival) for losses_of_rival in rivals)
         ]
 
     def _add(self, losses: Array, weights: Array | None) -> None:
@@ -442,13 +442,13 @@ def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> In
         parts = [part for _ in run.events() if (part := _part_losses(run, losses)[0]) is not None]
         rows = np.concatenate(parts) if parts else None
         return Incumbent(trial.number, trial.value, rows, folds=_fold_losses(run))
-    if run.why_no_early_report:
+    if run.early_report_error:
         return None
     assert losses is not None
     losses_of = losses.of
     # The first pass yields its events before all other events.
     early = cast(Iterator[RowProgress], run.events(Watch()))
-    n_steps = len(steps_of_spine(run.plan.repeats[0].plan))
+    n_steps = len(spine_steps(run.plan.repeats[0].plan))
     rows = losses_of([next(early).scores for _ in range(n_steps)][-1].values)
     return Incumbent(trial.number, trial.value, rows, lambda: losses_of(next(early).scores.values))
 
@@ -488,7 +488,7 @@ def evaluate_reporting(
     """
     settings = run.request.settings
     is_early, is_growing = settings.is_early, settings.is_growing
-    if run.why_no_early_report:
+    if run.early_report_error:
         run.complete()
         return
     n_folds = run.request.cross_validation.n_folds
@@ -496,9 +496,9 @@ def evaluate_reporting(
     with closing(run.events(watch)) as events:
         n_before = 0  # the number of rows or folds at the last report
         for event in events:
-            has_lost = False
+            was_pruned = False
             if isinstance(event, RowProgress):
-                early, has_lost = event.scores, event.has_lost
+                early, was_pruned = event.scores, event.was_pruned
                 previous, n_before = n_before, early.n_rows
                 rows, progress = (
                     early.tail,
@@ -530,7 +530,7 @@ def evaluate_reporting(
                 scores = run.book.scores[run.request.scoring.optimized[0], previous:n_before]
                 _report(trial, mean_and_std(scores)[0], event)
                 progress = f"after {n_before} of {run.book.scores.shape[1]} folds"
-            if has_lost or (not run.book.is_complete and should_prune(trial)):
+            if was_pruned or (not run.book.is_complete and should_prune(trial)):
                 raise optuna.TrialPruned(f"pruned {progress}")
     if is_early:
         n_passes = run.cost.n_needed / run.request.data.n_rows

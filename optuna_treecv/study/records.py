@@ -16,8 +16,8 @@ from optuna.trial import FrozenTrial
 
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.evaluations import further_run
 from optuna_treecv.storage.evaluations import read_named_scores
+from optuna_treecv.storage.evaluations import run_of_score
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
@@ -71,7 +71,7 @@ def runs_of_trial(attributes: Mapping[str, Opaque]) -> list[str]:
     if not isinstance(run, str):
         return []
     n_scores = len(scores_of_trial(attributes))
-    return [run, *(further_run(run, number) for number in range(1, n_scores))]
+    return [run, *(run_of_score(run, number) for number in range(1, n_scores))]
 
 
 class TrialScores(NamedTuple):

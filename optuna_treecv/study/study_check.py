@@ -165,7 +165,7 @@ class StudyCheck:
             )
         digest, current = facts.get("digest"), self.cross_validation.digest(run.request.scoring)
         if digest != current and (
-            reason := self.cross_validation.why_nameless(run.request.scoring)
+            reason := self.cross_validation.reason_without_digest(run.request.scoring)
         ):
             yield (
                 f"the study {study.study_name!r} has values of another objective, and it is "

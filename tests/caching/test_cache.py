@@ -21,7 +21,7 @@ from optuna_treecv import ModelCache
 from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.keys import stored_as
-from optuna_treecv.storage.model_store import Known
+from optuna_treecv.storage.model_store import StoredModel
 
 KEY = Key(b"rows", b"folds", b"settings", b"unit", 3)
 
@@ -103,9 +103,9 @@ def test_it_is_never_larger_than_asked_for(max_bytes, calls):
             found = cache.find(key)
             assert found is None or len(found) <= max_bytes
         assert cache.n_bytes <= max_bytes
-        blocks = {id(block): block for _, block in cache._kept.values()}.values()
+        blocks = {id(block): block for _, block in cache._entries.values()}.values()
         assert sum(block.n_bytes for block in blocks) == cache.n_bytes
-        assert sorted(map(str, cache._kept)) == sorted(str(k) for one in blocks for k in one.keys)
+        assert sorted(map(str, cache._entries)) == sorted(str(k) for b in blocks for k in b.keys)
 
 
 def test_what_is_evicted_is_freed_at_once():
@@ -225,7 +225,7 @@ class Vanishing:
     def __init__(self, error=None):
         self.error = error
         self.both_are_there = Barrier(2)
-        self.left = [Known(1, stored_as(KEY))]
+        self.left = [StoredModel(1, stored_as(KEY))]
 
     def news(self):
         left, self.left = self.left, []

@@ -430,7 +430,7 @@ def test_only_models_that_are_worth_it_are_kept(monkeypatch):
 
 
 def test_prefixes_are_not_remembered_without_end(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.caching.results._MOST_PREFIXES", 40)
+    monkeypatch.setattr("optuna_treecv.caching.results._MAX_PREFIXES", 40)
     X, y = make(AveragedSGDClassifier())
     objective = objective_of(X, y, "memory", cv=16)
     shared = objective.evaluator.cross_validation.shared
@@ -622,8 +622,8 @@ def test_any_bytes_are_a_state_that_harms_nobody(family):
 def test_a_name_is_looked_for_without_a_lock():
     """Else two threads that name data and prepare rows would wait for each other."""
     shared = SharedBetweenRuns(ModelCache(), with_others=True)
-    inner = lambda: shared.name_of("inner", lambda: b"of inner")[0]  # noqa: E731
-    assert shared.name_of("outer", inner) == (b"of inner", True)
-    assert shared.name_of("outer", lambda: b"another") == (b"of inner", True)
-    name, lasts = shared.name_of("nameless", lambda: None)
-    assert not lasts and shared.name_of("nameless", lambda: None) == (name, False)
+    inner = lambda: shared.key_for("inner", lambda: b"of inner")[0]  # noqa: E731
+    assert shared.key_for("outer", inner) == (b"of inner", True)
+    assert shared.key_for("outer", lambda: b"another") == (b"of inner", True)
+    name, lasts = shared.key_for("nameless", lambda: None)
+    assert not lasts and shared.key_for("nameless", lambda: None) == (name, False)

@@ -101,7 +101,7 @@ def run_of(monkeypatch):
     def make(constant, kind=Scripted, method="auto", cache=None, **others):
         estimator = DummyRegressor(strategy="constant", constant=constant)
         if runs:
-            runs.append(runs[0].like(estimator))
+            runs.append(runs[0].with_estimator(estimator))
             return runs[-1]
         engine = Engine("scripted", kind, ("auto", "treecv"))
         monkeypatch.setattr(engines, "ENGINES", (engine, engines.ENGINES[-1]))

@@ -182,7 +182,7 @@ def test_a_task_goes_with_its_last_job(estimator):
             cross_validation = CrossValidation.of(X, y, Settings(cv=3), estimator, ModelCache())
             runs = [evaluate.run_for(cross_validation, clone(estimator)) for _ in range(n_jobs)]
             if runs[0].plan.capabilities.free_parameters:
-                runs.append(runs[0].like(clone(estimator)))
+                runs.append(runs[0].with_estimator(clone(estimator)))
             evaluate_batch(runs)
             for run in runs:
                 run.finish()

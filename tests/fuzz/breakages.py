@@ -860,8 +860,8 @@ BREAKAGES = [
     ),
     Breakage(
         "store: leases of killed workers last",
-        "expires.between(now, now + _LONGEST * LEASE_SECONDS)",
-        "expires.between(0.0, now + _LONGEST * LEASE_SECONDS)",
+        "expires.between(now, now + _MAX_LEASE_FACTOR * LEASE_SECONDS)",
+        "expires.between(0.0, now + _MAX_LEASE_FACTOR * LEASE_SECONDS)",
         "test_leases",
     ),
     Breakage(
@@ -872,14 +872,14 @@ BREAKAGES = [
     ),
     Breakage(
         "store: a block that was just used is dropped first",
-        "if least.priority > priority:  # it has been used since",
-        "if least.priority < priority:  # it has been used since",
+        "if lowest.priority > priority:  # it has been used since",
+        "if lowest.priority < priority:  # it has been used since",
         "test_cache",
     ),
     Breakage(
         "store: missing values of data frames have no digest",
-        "parts = [_array(numbers), _array(values.isna())]",
-        "parts = [_array(numbers)]",
+        "parts = [_digest_array(numbers), _digest_array(values.isna())]",
+        "parts = [_digest_array(numbers)]",
         "test_data_digest",
     ),
     # Studies.

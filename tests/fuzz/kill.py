@@ -127,7 +127,7 @@ def check(seed: int, storage: str, store: str) -> tuple[int, int]:
     assert len(points) >= 16, f"{len(points)} of 16 points are finished"
     database = Database(store)
     latest = time.monotonic() + 2 * model_store.LEASE_SECONDS  # of killed workers
-    while Leases(ModelStore(database)).held():
+    while Leases(ModelStore(database)).leased_keys():
         assert time.monotonic() < latest, "a lease is left over"
         time.sleep(0.05)
     database.close()

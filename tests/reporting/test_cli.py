@@ -28,8 +28,8 @@ from optuna_treecv.history import load_evaluations
 from optuna_treecv.reporting.cli import main
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.storage.model_store import NewModel
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def filled(store_url, make_evaluation):
             assert record(database, make_evaluation(state=state, **fields), np.zeros(10))
     assert record(database, make_evaluation(), np.random.default_rng(0).random(20_000))
     payload = np.zeros(1000, np.uint8)
-    ModelStore(database).write([Kept(bytes([i] * 32), payload, float(i)) for i in range(10)])
+    ModelStore(database).write([NewModel(bytes([i] * 32), payload, float(i)) for i in range(10)])
     return store_url
 
 
@@ -140,7 +140,7 @@ def test_prunes_models(filled, size, left, capsys):
     output = capsys.readouterr().out
     assert output.splitlines()[0] == f"deleted: {10 - left} shared models"
     assert table(output)["treecv_models"][0] == str(left)
-    keys = [known.key[0] for known in ModelStore(Database(filled)).news()]
+    keys = [known.key[0] for known in ModelStore(Database(filled)).read_new()]
     assert keys == list(range(10 - left, 10))  # the models with the most seconds
     assert len(load_evaluations(filled)) == 7
 
@@ -156,7 +156,7 @@ def test_prunes_to_the_default_size(filled, options, capsys, monkeypatch):
 def test_a_sqlite_file_shrinks(tmp_path):
     path = tmp_path / "store.db"
     database = Database(f"sqlite:///{path}")
-    ModelStore(database).write([Kept(b"k", np.zeros(3_000_000, np.uint8), 1.0)])
+    ModelStore(database).write([NewModel(b"k", np.zeros(3_000_000, np.uint8), 1.0)])
     database.engine.dispose()
     assert path.stat().st_size > 3_000_000
     assert main(["store", f"sqlite:///{path}", "--max-bytes", "1MB"]) == 0

@@ -226,7 +226,7 @@ def random_case(name, n, n_folds, seed, weighted=True):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", METRICS)
 def test_larger_folds_of_all_sizes(name, weighted, monkeypatch):
-    monkeypatch.setattr(fold_metrics, "_ROWS_AT_ONCE", 30)  # so that folds of one size are parted
+    monkeypatch.setattr(fold_metrics, "_ROWS_PER_BATCH", 30)  # which parts folds of a size
     check(random_case(name, 900, 90, seed=3, weighted=weighted))
 
 

@@ -45,7 +45,7 @@ pytestmark = [
 ]
 
 
-def own_scorer(estimator, X, y):
+def wrap_scorer(estimator, X, y):
     return float(np.abs(estimator.coef_).sum())
 
 
@@ -72,9 +72,9 @@ def test_together_scores_are_what_they_are_alone(data, learner):
     X, y = data
     estimator, options = LEARNERS[learner]
     options = {"cv": 5} | options
-    scoring = [*SCORES, own_scorer, make_scorer(f1_score), pooled("roc_auc"), pooled("error")]
+    scoring = [*SCORES, wrap_scorer, make_scorer(f1_score), pooled("roc_auc"), pooled("error")]
     together = tree_cross_validate(estimator, X, y, scoring=scoring, **options)
-    names = [*SCORES, "own_scorer", "scorer", "pooled_roc_auc", "pooled_error"]
+    names = [*SCORES, "wrap_scorer", "scorer", "pooled_roc_auc", "pooled_error"]
     assert list(together.scores) == names
     for one, name in zip(scoring, names, strict=True):
         alone = tree_cross_validate(estimator, X, y, scoring=one, **options)
@@ -101,7 +101,7 @@ def test_fits_score_as_cross_validate_does(data):
 
 def test_a_dict_gives_names(data):
     X, y = data
-    scoring = {"AUC": "roc_auc", "size": own_scorer, "other": lambda *_: 3.0}
+    scoring = {"AUC": "roc_auc", "size": wrap_scorer, "other": lambda *_: 3.0}
     result = tree_cross_validate(PegasosClassifier(), X, y, cv=4, scoring=scoring)
     assert list(result.scores) == ["AUC", "size", "other"]
     assert result.scores["other"].mean == 3
@@ -126,7 +126,7 @@ def test_side_by_side_and_from_the_cache(data):
         (["error", "f1_macro"], ["f1_macro"]),
         (["f1_macro", "matthews_corrcoef"], ["f1_macro", "matthews_corrcoef"]),
         (["f1_macro"], ["f1_macro", "error"]),
-        (["f1_macro"], ["f1_macro", own_scorer]),
+        (["f1_macro"], ["f1_macro", wrap_scorer]),
         ([pooled("f1")], ["error"]),
     ],
 )
@@ -418,7 +418,7 @@ def test_regressors(make_data):
             "report must be None if the optimised score is",
         ),
         ({"pooled": 1.5}, "pooled must be"),
-        ({"scoring": own_scorer, "pooled": True}, "a scorer made by make_scorer to be pooled"),
+        ({"scoring": wrap_scorer, "pooled": True}, "a scorer made by make_scorer to be pooled"),
     ],
 )
 def test_wrong_arguments_are_named(data, options, says):

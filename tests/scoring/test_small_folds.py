@@ -23,7 +23,7 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.core.choose import has_fewer_of_a_class
+from optuna_treecv.core.choose import has_small_class
 from optuna_treecv.scoring.metrics import make_scoring
 
 N_ROWS = 600
@@ -182,7 +182,7 @@ def test_leave_one_out_counts_no_classes(monkeypatch):
     def refuse(*args):
         raise AssertionError("the smallest fold decides already")
 
-    monkeypatch.setattr("optuna_treecv.core.choose.has_fewer_of_a_class", refuse)
+    monkeypatch.setattr("optuna_treecv.core.choose.has_small_class", refuse)
     with pytest.warns(UserWarning, match="folds of 1 row misleads"):
         treecv_objective(
             SGDClassifier(), X, LABELS, param_grid={"alpha": [0.1]}, scoring="f1", cv="loo"
@@ -202,5 +202,5 @@ def test_rows_of_a_class_are_counted_in_each_fold(n_folds):
         each = [codes[folds.order[start:stop]] for start, stop in cuts]
         fewest = min(int((part == code).sum()) for part in each for code in range(3))
         assert np.diff(folds.begins()).min() == min(map(len, each))
-        assert has_fewer_of_a_class(folds, fewest + 1, codes)
-        assert not has_fewer_of_a_class(folds, fewest, codes)
+        assert has_small_class(folds, fewest + 1, codes)
+        assert not has_small_class(folds, fewest, codes)

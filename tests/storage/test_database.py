@@ -50,9 +50,9 @@ from optuna_treecv.storage import outages
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import SCHEMA_VERSION
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.storage.model_store import NewModel
 from optuna_treecv.storage.tables import METADATA
 from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.tables import SCHEMA
@@ -352,10 +352,10 @@ def test_keeps_what_later_versions_wrote(tmp_path, version):
     store = ModelStore(Database(url))
     assert load_evaluations(store.database)["n_updates_saved"].tolist() == [50]
     assert load_fold_scores(store.database)["score"].tolist() == [0.125, 0.25, 0.25, 0.375]
-    assert store.news() == []  # models of old keys are of no use
-    store.write([Kept(b"new", np.zeros(3), 1.0)])
-    store.look_anew()
-    assert [known.key for known in store.news()] == [b"new"]
+    assert store.read_new() == []  # models of old keys are of no use
+    store.write([NewModel(b"new", np.zeros(3), 1.0)])
+    store.refresh()
+    assert [known.key for known in store.read_new()] == [b"new"]
     with Leases(store).hold(["ab"]) as mine:
         assert mine == ["ab"]
 
@@ -610,17 +610,17 @@ def test_a_table_that_is_locked_stops_what_needs_it(
     with Database(postgres_url).writing() as session:
         session.execute(text("LOCK TABLE treecv_models"))
         with pytest.warns(RuntimeWarning, match="timeout; trials go on without shared") as w:
-            assert store.news() == []
-            store.write([Kept(b"k", np.zeros(3, np.uint8), 1.0)])
+            assert store.read_new() == []
+            store.write([NewModel(b"k", np.zeros(3, np.uint8), 1.0)])
             with Leases(store).hold(["ab"]) as mine:
-                assert mine == ["ab"] and Leases(store).held() == {"ab"}
+                assert mine == ["ab"] and Leases(store).leased_keys() == {"ab"}
             assert record(store.database, make_evaluation(), np.zeros(10))
         assert len(w) == 1
     retry_now(store.database)
     with no_warning():
-        store.write([Kept(b"k", np.zeros(3, np.uint8), 1.0)])
-        store.look_anew()
-        assert len(store.news()) == 1
+        store.write([NewModel(b"k", np.zeros(3, np.uint8), 1.0)])
+        store.refresh()
+        assert len(store.read_new()) == 1
 
 
 @contextmanager
@@ -696,9 +696,9 @@ def test_what_waits_for_a_server_is_bounded(postgres_url, monkeypatch):
         for _ in range(20):
             assert database.attempt(work, "nothing", without="it") == "nothing"
     assert len([one for one in w if one.category is RuntimeWarning]) == 1
-    assert len(database._left) == 8 >= len(begun)
+    assert len(database._abandoned) == 8 >= len(begun)
     go.set()
-    wait(database._left, 60)
+    wait(database._abandoned, 60)
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 60.0)
     with no_warning():
         assert look(database) == SCHEMA_VERSION
@@ -863,7 +863,7 @@ def test_python_exits_without_a_transaction_that_is_stuck(postgres_url, tmp_path
 import time
 from optuna_treecv.storage.database import Database
 try:
-    Database({postgres_url!r})._answer_to(lambda: time.sleep(1000), 0.1)
+    Database({postgres_url!r})._run_with_timeout(lambda: time.sleep(1000), 0.1)
 except TimeoutError:
     raise SystemExit(3)
 """

@@ -114,13 +114,13 @@ class Background:
 def test_a_name_is_held_by_one(store_url):
     ours, theirs = leases_of(store_url), leases_of(store_url)
     with ours.hold(NAMES[:2]) as mine:
-        assert mine == NAMES[:2] and theirs.held() == set(mine)
+        assert mine == NAMES[:2] and theirs.leased_keys() == set(mine)
         with theirs.hold(NAMES) as others:
             assert others == ["cc"]
             with ours.hold(NAMES) as more:  # for example, another thread of this process
                 assert more == []
-        assert theirs.held() == set(mine)
-    assert ours.held() == set() and expiries(store_url) == []
+        assert theirs.leased_keys() == set(mine)
+    assert ours.leased_keys() == set() and expiries(store_url) == []
 
 
 def test_leases_are_pickled(store_url):
@@ -180,11 +180,11 @@ def test_an_abandoned_lease_expires(store_url, monkeypatch, now):
     with leases_of(store_url).hold(NAMES[:1]):
         leases = leases_of(store_url)
         now[0] += 59.9
-        assert leases.held() == {"aa"}
+        assert leases.leased_keys() == {"aa"}
         waiting = Background(leases.wait, "aa")
         now[0] += 0.2
         assert waiting.end() is None
-        assert leases.held() == set()
+        assert leases.leased_keys() == set()
         with leases.hold(NAMES) as mine:
             assert mine == NAMES
     # The first owner has released only its own lease, which no longer existed.
@@ -198,11 +198,11 @@ def test_a_lease_from_the_future_is_over(store_url):
         expires = clock(store_url) + 86_400
         row = {"key": bytes.fromhex("aa"), "owner": "nobody", "expires": expires}
         session.execute(insert(LEASES).values(row))
-    assert leases.held() == set()
+    assert leases.leased_keys() == set()
     leases.wait("aa")
     with leases.hold(NAMES) as mine:
         assert mine == NAMES
-        assert leases_of(store_url).held() == set(NAMES)
+        assert leases_of(store_url).leased_keys() == set(NAMES)
 
 
 def test_a_lease_without_an_end_is_over(tmp_path):
@@ -228,7 +228,7 @@ def test_a_lease_with_a_value_of_another_type_is_none(tmp_path, column, value):
             text("INSERT INTO treecv_leases VALUES (:key, :owner, :expires)"),
             row | {column: value},
         )
-    assert leases.held() == set()
+    assert leases.leased_keys() == set()
     leases.wait("aa")
     with leases.hold(NAMES) as mine:
         assert mine == NAMES
@@ -244,7 +244,7 @@ def test_a_lease_is_renewed(store_url, monkeypatch, now):
             until(lambda: expiries(store_url) == [now[0] + 60.0] * 3)
         with leases_of(store_url).hold(NAMES) as theirs:
             assert theirs == []
-        assert leases.held() == set(NAMES)
+        assert leases.leased_keys() == set(NAMES)
 
 
 @pytest.mark.parametrize("hours", [-5, -0.01, 0.01, 5])
@@ -262,7 +262,7 @@ def test_a_clock_that_jumps_makes_nobody_wait_for_long(store_url, monkeypatch, n
     with ours.hold(NAMES):
         now[0] += 3600 * hours
         waiting = Background(theirs.wait, "aa")
-        now[0] += model_store._LONGEST * 60.0
+        now[0] += model_store._MAX_LEASE_FACTOR * 60.0
         assert waiting.end() is None
         with theirs.hold(NAMES) as mine:
             assert mine == NAMES
@@ -275,7 +275,7 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
     with pytest.warns(RuntimeWarning, match="treecv_leases.*go on without leases") as caught:
         with leases.hold(NAMES) as mine, leases.hold(NAMES) as theirs:
             assert mine == theirs == NAMES
-            assert leases.held() == set()
+            assert leases.leased_keys() == set()
             leases.wait("aa")
     ours = [one for one in caught if one.category is RuntimeWarning]
     assert len(ours) == 1  # Python 3.13 warns of other tests' connections here, too
@@ -422,7 +422,7 @@ def test_points_that_others_are_at_are_left_out(store_url, walks):
         objective(trial_at(objective, first))
         # The batch is full all the same, because enough other points are left.
         assert len(walks) == 1 and len(walks[0]) == 12 and not set(walks[0]) & set(held)
-        assert leases_of(store_url).held() == set(held)
+        assert leases_of(store_url).leased_keys() == set(held)
 
 
 @pytest.mark.parametrize("is_found", [True, False])
@@ -477,7 +477,7 @@ def test_the_owner_of_a_batch_fails(store_url, monkeypatch, waits):
     monkeypatch.setattr(treecv.TreePlan, "_walk_lanes", fail)
     failing = Background(owner, trial_at(owner, params))
     assert began.wait(60)
-    assert len(leases_of(store_url).held()) == 24
+    assert len(leases_of(store_url).leased_keys()) == 24
     trial = trial_at(objective, params)
     waiting = Background(objective, trial)
     until(lambda: waits)
@@ -651,10 +651,10 @@ def test_a_lease_ends_after_what_was_put_is_written(store_url):
     store, go = ModelStore(Database(store_url)), Event()
     with Leases(store).hold(NAMES):
         store.queue.put(lambda: go.wait(60))
-    assert leases_of(store_url).held() == set(NAMES)
+    assert leases_of(store_url).leased_keys() == set(NAMES)
     go.set()
     store.queue.wait()
-    assert leases_of(store_url).held() == set()
+    assert leases_of(store_url).leased_keys() == set()
 
 
 class Worker:
@@ -778,7 +778,7 @@ def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
     stuck, worker = workers(url, store_url, "stuck"), workers(url, store_url)
     stuck.begin()
     stuck.until("walks")
-    names = leases_of(store_url).held()
+    names = leases_of(store_url).leased_keys()
     assert len(names) == 5
     trial = study.trials[0]
     study.enqueue_trial(trial.params)  # so that the other worker has to wait
@@ -788,7 +788,7 @@ def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
     for _ in range(2):
         before = expiries(store_url)
         until(lambda before=before: min(expiries(store_url)) > max(before))
-    assert leases_of(store_url).held() == names
+    assert leases_of(store_url).leased_keys() == names
     assert worker.process.poll() is None
     stuck.process.send_signal(signal.SIGKILL)
     stuck.process.wait(60)

@@ -34,8 +34,8 @@ from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import MAX_SCORE_ROWS
-from optuna_treecv.storage.model_store import Kept
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.storage.model_store import NewModel
 from optuna_treecv.storage.tables import METADATA
 from optuna_treecv.storage.tables import MODELS
 
@@ -278,10 +278,10 @@ def test_room_in_the_store_must_be_a_number_of_bytes(tmp_path, room):
 def test_models_of_another_length_are_not_taken(store_url):
     objective_with(store_url).evaluate(AT)
     store = ModelStore(Database(store_url))
-    known = store.news()
+    known = store.read_new()
     with store.database.writing() as session:
         session.execute(delete(MODELS))
-    store.write([Kept(one.key, np.zeros(64, np.uint8), 1.0) for one in known])
+    store.write([NewModel(one.key, np.zeros(64, np.uint8), 1.0) for one in known])
     result = objective_with(store_url).evaluate(AT)
     assert result.n_updates_saved == 0
     np.testing.assert_array_equal(result.test_score, expected().test_score)
@@ -367,7 +367,7 @@ def test_a_table_that_is_lost_stops_what_needs_it(store_url, table, purpose):
     assert len([one for one in w if "trials go on" in str(one.message)]) == 1
     is_recorded = ["run" in trial.user_attrs["treecv"] for trial in study.trials]
     assert is_recorded == [table == "models"] * 3
-    found = ModelStore(Database(store_url)).news() if table == "evaluations" else []
+    found = ModelStore(Database(store_url)).read_new() if table == "evaluations" else []
     assert bool(found) == (table == "evaluations")
 
 

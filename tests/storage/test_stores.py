@@ -22,9 +22,9 @@ from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import model_store as stores
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import record
-from optuna_treecv.storage.model_store import Kept
-from optuna_treecv.storage.model_store import Known
 from optuna_treecv.storage.model_store import ModelStore
+from optuna_treecv.storage.model_store import NewModel
+from optuna_treecv.storage.model_store import StoredModel
 from optuna_treecv.storage.tables import MODELS
 
 HEADER = 28
@@ -39,9 +39,9 @@ def key_of(i: int) -> bytes:
     return i.to_bytes(32, "big")
 
 
-def kept(i: int, n_bytes: int = 100, seconds: float = 1.0) -> Kept:
+def kept(i: int, n_bytes: int = 100, seconds: float = 1.0) -> NewModel:
     payload = np.random.default_rng(i).integers(0, 256, n_bytes, np.uint8)
-    return Kept(key_of(i), payload, seconds)
+    return NewModel(key_of(i), payload, seconds)
 
 
 def payloads(database: Database) -> dict[int, bytes]:
@@ -68,7 +68,7 @@ def test_reads_what_was_written(store_url):
     store = ModelStore(Database(store_url))
     sizes = [0, 1, 7, 4096, 3_000_001]
     store.write([kept(n_bytes, n_bytes) for n_bytes in sizes])
-    news = ModelStore(Database(store_url)).news()
+    news = ModelStore(Database(store_url)).read_new()
     assert [known.key for known in news] == [key_of(size) for size in sizes]
     for known, size in zip(news, sizes, strict=True):
         read = store.read(known)
@@ -80,19 +80,19 @@ def test_reads_what_was_written(store_url):
 def test_an_array_of_any_layout(store_url):
     store = ModelStore(Database(store_url))
     strided = np.arange(200, dtype=np.uint8)[::-2]
-    store.write([Kept(key_of(1), strided, 1.0)])
-    np.testing.assert_array_equal(store.read(store.news()[0]), strided)
+    store.write([NewModel(key_of(1), strided, 1.0)])
+    np.testing.assert_array_equal(store.read(store.read_new()[0]), strided)
 
 
 def test_news_are_what_came_since(store_url):
     ours, theirs = ModelStore(Database(store_url)), ModelStore(Database(store_url))
-    assert ours.news() == []
+    assert ours.read_new() == []
     theirs.write([kept(1), kept(2)])
-    assert [known.key for known in ours.news()] == [key_of(1), key_of(2)]
-    assert ours.news() == []
+    assert [known.key for known in ours.read_new()] == [key_of(1), key_of(2)]
+    assert ours.read_new() == []
     ours.write([kept(3)])
     theirs.write([kept(4)])
-    assert [known.key for known in ours.news()] == [key_of(3), key_of(4)]
+    assert [known.key for known in ours.read_new()] == [key_of(3), key_of(4)]
 
 
 def test_news_are_one_query_in_two_seconds(store_url, monkeypatch):
@@ -102,16 +102,16 @@ def test_news_are_one_query_in_two_seconds(store_url, monkeypatch):
     store = ModelStore(Database(store_url))
     queries = []
     event.listen(store.database.engine, "before_cursor_execute", lambda *a: queries.append(a[2]))
-    assert store.news() == []
+    assert store.read_new() == []
     selects = sum("treecv_models" in query for query in queries)
     assert selects == 1
     store.write([kept(1)])
     queries.clear()
     now += 1.9
-    assert store.news() == []
+    assert store.read_new() == []
     assert queries == []
     now += 0.2
-    assert len(store.news()) == 1
+    assert len(store.read_new()) == 1
     assert not any("payload" in query for query in queries)
 
 
@@ -119,14 +119,14 @@ def test_what_is_there_is_not_written_again(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(1), kept(1), kept(2)])
     store.write([kept(1), kept(2), kept(3)])
-    assert [known.key for known in store.news()] == [key_of(1), key_of(2), key_of(3)]
+    assert [known.key for known in store.read_new()] == [key_of(1), key_of(2), key_of(3)]
 
 
 def test_many_at_once(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(i) for i in range(1200)])
     store.write([kept(i) for i in range(1300)])
-    assert [known.key for known in store.news()] == [key_of(i) for i in range(1300)]
+    assert [known.key for known in store.read_new()] == [key_of(i) for i in range(1300)]
 
 
 def test_a_write_is_one_commit(store_url):
@@ -137,17 +137,17 @@ def test_a_write_is_one_commit(store_url):
     assert len(commits) == 1
     store.write([])
     assert len(commits) == 1
-    store.read(store.news()[0])
+    store.read(store.read_new()[0])
     assert len(commits) == 1
 
 
 def test_a_pickled_store(store_url):
     store = ModelStore(Database(store_url), max_bytes=12345)
     store.write([kept(1)])
-    store.news()
+    store.read_new()
     copy = pickle.loads(pickle.dumps(store))
     assert copy.max_bytes == 12345
-    np.testing.assert_array_equal(copy.read(copy.news()[0]), kept(1).payload)
+    np.testing.assert_array_equal(copy.read(copy.read_new()[0]), kept(1).payload)
 
 
 # The limit in bytes.
@@ -158,18 +158,20 @@ def test_models_of_least_seconds_a_byte_go_first(store_url):
     seconds = np.random.default_rng(0).permutation(4.0 ** np.arange(16))
     store.write([kept(i, seconds=seconds[i]) for i in range(16)])
     left = np.flatnonzero(seconds >= 4.0**6).tolist()
-    assert [known.key for known in store.news()] == [key_of(i) for i in left]
+    assert [known.key for known in store.read_new()] == [key_of(i) for i in left]
     # As large as three of them, with more seconds per byte than the three of the fewest.
     store.write([kept(20, 3 * (100 + HEADER) - HEADER, seconds=3 * 4.0**9)])
     left = [*np.flatnonzero(seconds >= 4.0**9).tolist(), 20]
-    assert [known.key for known in ModelStore(store.database).news()] == [key_of(i) for i in left]
+    assert [known.key for known in ModelStore(store.database).read_new()] == [
+        key_of(i) for i in left
+    ]
 
 
 def test_every_model_leaves_eventually(store_url):
     store = ModelStore(Database(store_url), max_bytes=4 * (100 + HEADER))
     store.write([kept(0, seconds=10.0)])
     n_written = 0
-    while key_of(0) in [known.key for known in ModelStore(store.database).news()]:
+    while key_of(0) in [known.key for known in ModelStore(store.database).read_new()]:
         n_written += 1
         store.write([kept(n_written)])
         assert n_written < 200
@@ -181,7 +183,7 @@ def test_of_equal_models_the_older_go_first(store_url):
     store = ModelStore(Database(store_url), max_bytes=3 * (100 + HEADER))
     for i in range(5):
         store.write([kept(i)])
-    assert [known.key for known in store.news()] == [key_of(2), key_of(3), key_of(4)]
+    assert [known.key for known in store.read_new()] == [key_of(2), key_of(3), key_of(4)]
 
 
 def test_the_bound_holds(store_url):
@@ -202,15 +204,15 @@ def test_the_bound_holds(store_url):
 def test_a_payload_above_the_bound_is_not_written(store_url):
     store = ModelStore(Database(store_url), max_bytes=1000)
     store.write([kept(1), kept(2, 1001 - HEADER, seconds=1e9), kept(3, 1000 - HEADER, 0.0)])
-    assert [known.key for known in store.news()] == [key_of(1)]
+    assert [known.key for known in store.read_new()] == [key_of(1)]
     store.write([kept(3, 1000 - HEADER, seconds=1e9)])
-    assert [known.key for known in store.news()] == [key_of(3)]
+    assert [known.key for known in store.read_new()] == [key_of(3)]
 
 
 # Damage.
 
 
-def check_damage(store: ModelStore, known: Known, i: int) -> None:
+def check_damage(store: ModelStore, known: StoredModel, i: int) -> None:
     """Check that damage is detected, warned of and deleted, and that writing works again."""
     store._has_warned = False
     with pytest.warns(RuntimeWarning, match=rf"damaged rows of treecv_models .* id {known.id} \("):
@@ -219,7 +221,7 @@ def check_damage(store: ModelStore, known: Known, i: int) -> None:
     with no_warning():
         assert store.read(known) is None
         store.write([kept(i)])
-        (again,) = store.news()
+        (again,) = store.read_new()
         assert again.key == known.key and again.id > known.id
         np.testing.assert_array_equal(store.read(again), kept(i).payload)
 
@@ -229,7 +231,7 @@ def test_truncated_models(store_url):
     lengths = [0, 1, 4, HEADER - 1, HEADER, HEADER + 1, HEADER + 99]
     store.write([kept(i) for i in range(len(lengths))])
     found = payloads(store.database)
-    for (i, known), length in zip(enumerate(store.news()), lengths, strict=True):
+    for (i, known), length in zip(enumerate(store.read_new()), lengths, strict=True):
         set_payload(store.database, known.id, found[known.id][:length])
         check_damage(store, known, i)
 
@@ -237,7 +239,7 @@ def test_truncated_models(store_url):
 def test_a_model_with_more_bytes(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(1)])
-    (known,) = store.news()
+    (known,) = store.read_new()
     set_payload(store.database, known.id, payloads(store.database)[known.id] + b"\0")
     check_damage(store, known, 1)
 
@@ -247,7 +249,7 @@ def test_flipped_bits(store_url):
     positions = [0, 3, 4, 11, 12, 27, HEADER, HEADER + 50, HEADER + 99]
     store.write([kept(i) for i in range(len(positions))])
     found = payloads(store.database)
-    for (i, known), position in zip(enumerate(store.news()), positions, strict=True):
+    for (i, known), position in zip(enumerate(store.read_new()), positions, strict=True):
         damaged = bytearray(found[known.id])
         damaged[position] ^= 0x10
         set_payload(store.database, known.id, bytes(damaged))
@@ -259,12 +261,12 @@ def test_one_warning_for_all_damaged_models(store_url):
     store.write([kept(i) for i in range(300)])
     with store.database.writing() as session:
         session.execute(update(MODELS).values(payload=b"damaged"))
-    known = store.news()
+    known = store.read_new()
     with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models .* id 1 ") as w:
         assert [store.read(one) for one in known] == [None] * 300
     assert len(w) == 1 and payloads(store.database) == {}
     store.write([kept(i) for i in range(300)])
-    assert [one.key for one in store.news()] == [key_of(i) for i in range(300)]
+    assert [one.key for one in store.read_new()] == [key_of(i) for i in range(300)]
 
 
 @pytest.mark.parametrize(
@@ -290,20 +292,20 @@ def test_a_value_of_another_type(tmp_path, column, value):
             text(f"UPDATE treecv_models SET {column} = :value WHERE id = 2"), {"value": value}
         )
     with pytest.warns(RuntimeWarning, match=rf"treecv_models .* id 2 \({column} must be") as w:
-        news = store.news()
+        news = store.read_new()
         found = [store.read(known) for known in news]
         store.write(written)
     assert len(w) == 1
     is_seen = len(news) == 3  # a payload is not looked at before it is needed
     assert [one is None for one in found] == ([False, True, False] if is_seen else [False] * 2)
     assert set(payloads(store.database)) == {1, 3, 4}
-    np.testing.assert_array_equal(store.read(store.news()[0]), kept(1).payload)
+    np.testing.assert_array_equal(store.read(store.read_new()[0]), kept(1).payload)
 
 
 def test_two_swapped_models(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(1), kept(2)])
-    first, second = store.news()
+    first, second = store.read_new()
     found = payloads(store.database)
     set_payload(store.database, first.id, found[second.id])
     set_payload(store.database, second.id, found[first.id])
@@ -316,12 +318,12 @@ def test_another_store_in_the_place_of_the_old_one(tmp_path):
     path = tmp_path / "store.db"
     store = ModelStore(Database(f"sqlite:///{path}"))
     store.write([kept(1)])
-    (known,) = store.news()
+    (known,) = store.read_new()
     store.database.engine.dispose()
     path.unlink()
     other = ModelStore(Database(f"sqlite:///{path}"))
     other.write([kept(2)])
-    assert other.news()[0].id == known.id
+    assert other.read_new()[0].id == known.id
     with warnings.catch_warnings():
         # Not every file system gives the new file another number when nobody has the old one open.
         warnings.filterwarnings("ignore", message=".*the file was deleted or replaced")
@@ -333,7 +335,7 @@ def test_a_file_that_is_deleted_while_in_use(tmp_path, make_evaluation):
     path = tmp_path / "store.db"
     store = ModelStore(Database(f"sqlite:///{path}"))
     store.write([kept(1), kept(2)])
-    first, second = store.news()
+    first, second = store.read_new()
     for file in tmp_path.iterdir():
         file.unlink()
     with pytest.warns(RuntimeWarning, match="store .*: the file was deleted or replaced") as w:
@@ -343,9 +345,9 @@ def test_a_file_that_is_deleted_while_in_use(tmp_path, make_evaluation):
         assert store.read(second) is None
     assert len(w) == 1
     with no_warning():
-        assert [known.key for known in store.news()] == [key_of(3)]
+        assert [known.key for known in store.read_new()] == [key_of(3)]
     other = ModelStore(Database(f"sqlite:///{path}"))
-    assert [known.key for known in other.news()] == [key_of(3)]
+    assert [known.key for known in other.read_new()] == [key_of(3)]
 
 
 def test_a_folder_that_is_deleted_while_in_use(tmp_path, make_evaluation, retry_now):
@@ -357,7 +359,7 @@ def test_a_folder_that_is_deleted_while_in_use(tmp_path, make_evaluation, retry_
     folder.rmdir()
     with pytest.warns(RuntimeWarning) as w:
         store.write([kept(1)])
-        assert store.news() == []
+        assert store.read_new() == []
         assert not record(store.database, make_evaluation(), np.zeros(10))
     assert [str(one.message).split("; trials")[1] for one in w] == [
         " go on with the file that is at its path now, without what was stored before.",
@@ -367,13 +369,13 @@ def test_a_folder_that_is_deleted_while_in_use(tmp_path, make_evaluation, retry_
     retry_now(store.database)
     with no_warning():
         store.write([kept(1)])
-        assert len(store.news()) == 1
+        assert len(store.read_new()) == 1
 
 
 def test_a_model_that_is_gone(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(1)])
-    (known,) = store.news()
+    (known,) = store.read_new()
     with store.database.writing() as session:
         stores.evict(session, 0)
     with no_warning():
@@ -392,8 +394,8 @@ def test_nothing_that_is_read_is_executed(store_url, tmp_path):
     marker = tmp_path / "executed"
     bomb = pickle.dumps(Bomb(marker))
     store = ModelStore(Database(store_url))
-    store.write([kept(1), Kept(key_of(2), np.frombuffer(bomb, np.uint8), 1.0)])
-    first, second = store.news()
+    store.write([kept(1), NewModel(key_of(2), np.frombuffer(bomb, np.uint8), 1.0)])
+    first, second = store.read_new()
     set_payload(store.database, first.id, bomb)
     check_damage(store, first, 1)
     assert store.read(second).tobytes() == bomb  # with a valid header it is read as mere bytes
@@ -405,8 +407,8 @@ def test_nothing_that_is_read_is_executed(store_url, tmp_path):
 # Outages.
 
 
-def check_silence(store: ModelStore, known: Known) -> None:
-    assert store.news() == []
+def check_silence(store: ModelStore, known: StoredModel) -> None:
+    assert store.read_new() == []
     assert store.read(known) is None
     store.write([kept(9)])
 
@@ -414,7 +416,7 @@ def check_silence(store: ModelStore, known: Known) -> None:
 def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, retry_now):
     store = ModelStore(Database(postgres_url))
     store.write([kept(1)])
-    (known,) = store.news()
+    (known,) = store.read_new()
     postgres_server.stop()
     try:
         with pytest.warns(RuntimeWarning, match="; trials go on without it.$") as w:
@@ -428,7 +430,7 @@ def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, retry_
     with no_warning():
         np.testing.assert_array_equal(store.read(known), kept(1).payload)
         store.write([kept(2)])
-        assert [known.key for known in store.news()] == [key_of(2)]
+        assert [known.key for known in store.read_new()] == [key_of(2)]
 
 
 def small_engine(path: Path, n_pages: int):
@@ -446,18 +448,18 @@ def test_a_full_disk(tmp_path, retry_now, make_evaluation):
     path = tmp_path / "store.db"
     room = ModelStore(Database(f"sqlite:///{path}"))
     room.write([kept(1)])
-    (known,) = room.news()
+    (known,) = room.read_new()
     store = ModelStore(Database(small_engine(path, 30)))
     with pytest.warns(RuntimeWarning, match="disk is full; trials go on without shared") as w:
         store.write([kept(2), kept(3, 200_000)])
         store.write([kept(4)])
         np.testing.assert_array_equal(store.read(known), kept(1).payload)
     assert len(w) == 1
-    assert [known.key for known in room.news()] == []  # neither model, not even in part
+    assert [known.key for known in room.read_new()] == []  # neither model, not even in part
     with no_warning():
         retry_now(store.database)
         store.write([kept(5)])  # this one fits
-    assert [known.key for known in room.news()] == [key_of(5)]
+    assert [known.key for known in room.read_new()] == [key_of(5)]
     with pytest.warns(RuntimeWarning, match="disk is full; trials go on without records"):
         scores = np.random.default_rng(0).random(30_000)
         assert not record(store.database, make_evaluation(), scores)
@@ -470,7 +472,7 @@ def test_a_read_only_file(tmp_path):
     path = tmp_path / "store.db"
     writer = ModelStore(Database(f"sqlite:///{path}"))
     writer.write([kept(1), kept(2)])
-    known, damaged = writer.news()
+    known, damaged = writer.read_new()
     set_payload(writer.database, damaged.id, b"")
     store = ModelStore(Database(f"sqlite:///file:{path}?mode=ro&uri=true"))
     with pytest.warns(RuntimeWarning, match="readonly database; trials go on without") as w:
@@ -478,7 +480,7 @@ def test_a_read_only_file(tmp_path):
         store.write([kept(3)])
         np.testing.assert_array_equal(store.read(known), kept(1).payload)
     assert len(w) == 1
-    assert len(store.news()) == 2
+    assert len(store.read_new()) == 2
     with pytest.warns(RuntimeWarning, match="damaged"):
         assert store.read(damaged) is None
     assert len(payloads(writer.database)) == 2
@@ -500,7 +502,7 @@ def test_tables_that_are_gone(store_url):
     with store.database.writing() as session:
         session.exec_driver_sql("DROP TABLE treecv_models")
     with pytest.warns(RuntimeWarning, match="treecv_models.*trials go on") as w:
-        check_silence(store, Known(1, key_of(1)))
+        check_silence(store, StoredModel(1, key_of(1)))
     assert len(w) == 1
 
 
@@ -510,14 +512,14 @@ def test_tables_that_are_gone(store_url):
 def test_threads_share_a_store(store_url):
     store = ModelStore(Database(store_url))
     reader = ModelStore(Database(store_url))
-    found: list[Known] = []
+    found: list[StoredModel] = []
     failures = []
 
     def write(i: int) -> None:
         try:
             for j in range(10):
                 store.write([kept(100 * i + j)])
-                store.news()
+                store.read_new()
         except BaseException as error:
             failures.append(error)
 
@@ -526,11 +528,11 @@ def test_threads_share_a_store(store_url):
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            found += reader.news()
+            found += reader.read_new()
             time.sleep(0.001)
         for thread in threads:
             thread.join()
-        found += reader.news()
+        found += reader.read_new()
     assert not failures
     assert sorted(known.key for known in found) == [
         key_of(100 * i + j) for i in range(4) for j in range(10)
@@ -555,7 +557,7 @@ def test_no_model_is_overlooked_that_was_committed_late(postgres_url, monkeypatc
     assert inserted.wait(120)
     second.start()
     while first.is_alive() or second.is_alive():
-        found += reader.news()
+        found += reader.read_new()
         time.sleep(0.01)
-    found += reader.news()
+    found += reader.read_new()
     assert [known.key for known in found] == [key_of(1), key_of(2)]

@@ -44,7 +44,7 @@ from optuna_treecv import select
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.crossval.losses import Losses
-from optuna_treecv.crossval.losses import losses_by_units
+from optuna_treecv.crossval.losses import losses_per_unit
 from optuna_treecv.crossval.losses import standard_error
 from optuna_treecv.reporting.evaluations import Evaluations
 from optuna_treecv.study import honest as honest_module
@@ -305,7 +305,7 @@ def test_the_standard_error_of_blocks_is_that_of_a_stratified_sample():
     losses = np.random.default_rng(0).normal(size=(5, 40)) + np.arange(5)[:, None]
     means = losses.reshape(5, 5, 8).mean(axis=2)  # 5 blocks of 8 rows in each fold
     error = np.sqrt(np.var(means, axis=1, ddof=1).sum() / 5 / 5**2)
-    found = losses_by_units(losses.reshape(1, -1), tested)
+    found = losses_per_unit(losses.reshape(1, -1), tested)
     assert found.by == "blocks" and found.parts.sum() == pytest.approx(losses.mean())
     quarters = losses.reshape(5, 20, 2).mean(axis=2)
     quarters -= quarters.mean(axis=1, keepdims=True)

@@ -161,7 +161,7 @@ def test_wrong_values_are_refused_in_planned_trials():
     study.optimize(objective, n_trials=2)
     planned = objective.evaluator._last_plan[0]
     with pytest.raises(ValueError, match="'alpha' parameter of PegasosClassifier"):
-        planned.like(PegasosClassifier(alpha=float("inf") * 0))
+        planned.with_estimator(PegasosClassifier(alpha=float("inf") * 0))
 
 
 def test_neighbours_are_planned_once_too():

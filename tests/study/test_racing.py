@@ -28,7 +28,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Watch
-from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.engine import EarlyLanes
 from optuna_treecv.engines.treecv.leaves import Leaves
@@ -185,7 +185,7 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
         if report == "progressive":
             *steps, last = [e for e in run.events(Watch()) if isinstance(e, RowProgress)]
             plan = evaluation.repeats[0].plan
-            ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
+            ends = {step: n_rows for n_rows, step in spine_steps(plan).items()}
             nested = last.scores
             each = steps[-1].scores
             parts = {
@@ -373,7 +373,7 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
     estimators = [PegasosClassifier(alpha) for alpha in np.geomspace(1e-4, 1, 6)]
     runs = [run_for(evaluation, estimator) for estimator in estimators]
     plan = evaluation.repeats[0].plan
-    ends = {step: n_rows for n_rows, step in steps_of_spine(plan).items()}
+    ends = {step: n_rows for n_rows, step in spine_steps(plan).items()}
     judge = Drops(at, ends)
     learners = [run.plan.bind(run.estimator, evaluation.repeats[0]).learner for run in runs]
     lanes = EarlyLanes(plan, learners, runs[0].request.scoring.first, 1, judge)

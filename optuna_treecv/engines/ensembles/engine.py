@@ -29,11 +29,11 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import FoldScorer
-from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.request import score_cache
 from optuna_treecv.core.result import Curve
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.settings import OF_ENGINES
+from optuna_treecv.core.settings import ENGINE_SETTINGS
 from optuna_treecv.engines.ensembles.grown import GrownFolds
 from optuna_treecv.engines.ensembles.growth import BLOCKS
 from optuna_treecv.engines.ensembles.growth import Growth
@@ -86,11 +86,11 @@ def _why_not(request: Request, kind: type[Growth], last: Estimator) -> str:
     data, size = request.data, kind.n_trees_of(last)
     if not is_integer(size) or size < 1:
         return f"{kind.size} is not a positive integer"
-    if why := kind.why_not(last) or request.metadata.why_not_by_sums(request.estimator):
+    if why := kind.why_not(last) or request.metadata.reason_not_from_sums(request.estimator):
         return why
     if data.y is None or data.y.ndim > 1:
         return "y has several columns" if data.y is not None else "y is missing"
-    fewest = request.cross_validation.fewest_trained
+    fewest = request.cross_validation.smallest_training_set
     if is_classifier(last) and fewest(of_classes=True)[1] == 0:
         return "a training set lacks a class"
     return why_not_scored(request)
@@ -146,7 +146,7 @@ class GrowingPlan(Plan):
             why_one_epoch="its trees are grown once",
             needs_memory="its library takes them as arrays",
             falls_back=request.settings.n_estimators is None,
-            settings=OF_ENGINES,
+            settings=ENGINE_SETTINGS,
             with_size=of_size,
         )
 
@@ -159,7 +159,7 @@ class GrowingPlan(Plan):
         request, settings = self.request, self.request.settings
         parts = [seeded(clone(candidate), seed_of(request, self.repeats[0]))]
         point = settings.n_estimators, settings.truncate, seed_of(request, repeat)
-        cached = kept_scores(request, repeat, self.name, parts).at(point)
+        cached = score_cache(request, repeat, self.name, parts).for_candidate(point)
         results = results_of(request, repeat, cached)
         return results if settings.n_estimators is None else results._replace(specs={})
 
@@ -212,7 +212,7 @@ class GrowingFolds:
             if watch.takes_rows and self._folds.has_outputs(0, end):
                 tested = self._folds.test_rows(0, end)
                 rows = RowScores(len(tested), tested.weights is not None)
-                rows.add(self._scorer.of_rows(tested), tested.weights)
+                rows.add(self._scorer.score_rows(tested), tested.weights)
             yield TreeProgress(0, step, curve.value, end, 1, n_left, rows)
             if n_left == 0:
                 break

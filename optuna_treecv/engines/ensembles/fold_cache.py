@@ -15,12 +15,12 @@ from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
-from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.caching.results import ScoreCache
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
-from optuna_treecv.core.request import kept_scores
-from optuna_treecv.core.request import name_of_folds
+from optuna_treecv.core.request import folds_key
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.request import score_cache
 from optuna_treecv.engines.ensembles.growth import FoldRows
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
@@ -117,7 +117,7 @@ class FoldCache:
     @property
     def key_of_folds(self) -> bytes:
         """The key of the rows and of the folds."""
-        return name_of_folds(self._request, self._repeat)
+        return folds_key(self._request, self._repeat)
 
     @cached_property
     def _key_of_rows(self) -> bytes:
@@ -125,7 +125,7 @@ class FoldCache:
         steps = with_last(self._estimator, None)
         if (name := first_key(steps, encode, lasting_key)) is None:
             return b""
-        rows = self._request.cross_validation.data_name()[0]
+        rows = self._request.cross_validation.data_key()[0]
         return digest(rows, self.key_of_folds, self._kind.__name__.encode(), name)
 
     def _key_of_trees(self, methods: list[str]) -> bytes:
@@ -178,11 +178,11 @@ class FoldCache:
     # Scores, also stored: after a crash, a trial continues after a block of trees.
 
     @cached_property
-    def _stored(self) -> KeptScores:
+    def _stored(self) -> ScoreCache:
         """The store of the scores of single folds; those of all folds are stored at the end."""
         sized = of_size(self._estimator, 1)
-        stored = kept_scores(self._request, self._repeat, self._engine, [sized])
-        return stored.at(self._request.settings.truncate)
+        stored = score_cache(self._request, self._repeat, self._engine, [sized])
+        return stored.for_candidate(self._request.settings.truncate)
 
     def find_scores(self, chunk: int, end: int, n_sizes: int) -> list[FoldResult] | None:
         """Return the stored scores of a fold after each number of trees of a block, or None."""

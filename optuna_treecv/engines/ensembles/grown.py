@@ -43,8 +43,8 @@ from optuna_treecv.rows.checks import predicted_codes
 from optuna_treecv.rows.checks import without_single_column
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.scores import call_scorer_per_fold
 from optuna_treecv.scoring.scores import in_full
-from optuna_treecv.scoring.scores import scores_of_called
 from optuna_treecv.scoring.scores import TestedRows
 
 # The rows of predictions that are scored at once, and the bytes of the last predictions of all
@@ -104,7 +104,7 @@ class GrownFolds:
         self.patience = kind.patience(last) if self.is_best else None
         self._last = kind.without_patience(last) if self.is_best else last
         responses = [response_of(metric, candidate) for metric in request.scoring.metrics]
-        self._methods = list(dict.fromkeys([*responses, *request.kept_responses]))
+        self._methods = list(dict.fromkeys([*responses, *request.stored_methods]))
         size, searched = prefix + kind.size, request.cross_validation.search.ends
         self.limit: TreeLimit = None
         self._limits: list[TreeLimit] = [None]
@@ -231,7 +231,7 @@ class GrownFolds:
         """Return the preprocessed rows of a fold."""
         train, test = self.cut.split(chunk).train_rows(), self.cut.test_rows(chunk)
         estimator = with_last(self._fold_task.estimator, RowRecorder())
-        rows = self._request.cross_validation.data_name()[0]
+        rows = self._request.cross_validation.data_key()[0]
         name = digest(rows, self._cache.key_of_folds, encode(chunk))
         last, X = replace(self._fold_task, estimator=estimator).last_fitted(name, train, test)
         train_X, y, weights = last.rows_
@@ -292,8 +292,8 @@ class GrownFolds:
         for number, scorer in enumerate(() if self.is_best else request.scoring.metrics):
             if isinstance(scorer, Scorer):
                 classes = request.classes
-                called[number] = scores_of_called(scorer, rows, self._candidate, classes)
-        of = self._scorer.of_folds(rows, called)
+                called[number] = call_scorer_per_fold(scorer, rows, self._candidate, classes)
+        of = self._scorer.score_folds(rows, called)
         spreads, nothing = in_full(of.spreads, of.scores.shape), np.empty((0, 0))
         return [
             FoldResult(of.scores[:, i], spreads[:, :, i], nothing, bool(of.diverged[i]), 0)

@@ -14,7 +14,7 @@ from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.caching.keys import digest
-from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.caching.results import ScoreCache
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -128,12 +128,12 @@ class _Fits:
         self._metrics = scoring.metrics
         pooled = [metric for metric in self._metrics if isinstance(metric, Pooled)]
         self._methods = list(dict.fromkeys(response_of(metric, candidate) for metric in pooled))
-        methods = tuple(m for m in request.kept_responses if m not in self._methods)
+        methods = tuple(m for m in request.stored_methods if m not in self._methods)
         self._methods += methods
         self._fold_task = make_fold_task(request, candidate, repeat, self._metrics, methods)
-        data, cache = cross_validation.data_name(), cross_validation.shared.cache
+        data, cache = cross_validation.data_key(), cross_validation.shared.cache
         estimators = [self._fold_task.estimator]
-        self._kept = KeptScores.of(cache, data, b"", "fit", estimators, scoring).at(())
+        self._kept = ScoreCache.of(cache, data, b"", "fit", estimators, scoring).for_candidate(())
         self._names = [b""] * repeat.cut.n_folds
         if self._kept.name or self._fold_task.beginnings is not None:
             cut, name = repeat.cut, data[0]

@@ -264,7 +264,7 @@ class NeighborFolds(Family):
         self._y = y if rows.classes is None else as_codes(y, rows.classes)
         self._models: dict[int, tuple[Estimator, Features]] = {}
         scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
-        methods = [method] if method else [*scored, *request.kept_responses]
+        methods = [method] if method else [*scored, *request.stored_methods]
         width = count_targets(self._y)
         self._columns, self._width = lay_out(list(dict.fromkeys(methods)), rows.classes, width)
         self._prefix, self._folds = parts.prefix, make_fold_task(request, candidates[0], repeat)

@@ -79,7 +79,7 @@ def why_not_in_tree(request: Request) -> str:
         return why
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
         return ""
-    return request.metadata.why_not_further(request.estimator)
+    return request.metadata.reason_not_incremental(request.estimator)
 
 
 def why_not_incremental(request: Request) -> str:
@@ -139,7 +139,7 @@ def why_counts_differ(request: Request) -> str:
     if not models:
         return ""
     cross_validation, weights = request.cross_validation, request.metadata.weights
-    if cross_validation.fewest_trained(of_classes=True)[1] == 0:
+    if cross_validation.smallest_training_set(of_classes=True)[1] == 0:
         return "a training set lacks a class, and fit would not learn that class"
     has_zero = weights is not None and not np.all(weights)
     if has_zero and any(isinstance(model, CategoricalNB) for model in models):
@@ -160,7 +160,7 @@ def _squares_overflow(X: Any) -> bool:
 def check_incremental_estimator(request: Request) -> None:
     """Raise if metadata, preprocessing or parameters prevent incremental training."""
     estimator, searched = request.estimator, request.searched
-    if why := request.metadata.why_not_further(estimator):
+    if why := request.metadata.reason_not_incremental(estimator):
         argument = "params" if request.metadata.others else "sample_weight"
         hint = "; use method='fit' instead" if hasattr(estimator, "fit") else ""
         raise ValueError(f"{argument} must be None for {name_of(estimator)}, because {why}{hint}.")

@@ -32,14 +32,14 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import divide_nodes
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.row_scores import FEWEST_FOLDS
 from optuna_treecv.core.row_scores import FIRST_LEAF
 from optuna_treecv.core.row_scores import FIRST_STEP
-from optuna_treecv.core.row_scores import length_of_spine
+from optuna_treecv.core.row_scores import MIN_FOLDS_FOR_NESTED
 from optuna_treecv.core.row_scores import NESTED_FOLDS
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.core.row_scores import spine_length
+from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.engines.treecv.conditions import check_incremental_estimator
 from optuna_treecv.engines.treecv.conditions import cost_of_tree
 from optuna_treecv.engines.treecv.conditions import lane_parameters
@@ -266,7 +266,7 @@ class Lane:
         """Yield the early scores, up to the step of pruning."""
         if self.progressive is None:
             return
-        for n_rows, step in steps_of_spine(plan).items():
+        for n_rows, step in spine_steps(plan).items():
             if n_rows > self.progressive.n_rows:
                 return
             first = self.progressive.first(n_rows)
@@ -310,9 +310,9 @@ class FirstPass:
     def events(self) -> Generator[RowProgress]:
         """Train in one pass, then down to 16 nodes; yield the scores at each step."""
         training = self._training
-        has_nested_scores = self._plan.n_folds >= FEWEST_FOLDS
+        has_nested_scores = self._plan.n_folds >= MIN_FOLDS_FOR_NESTED
         training.is_training = True
-        ends, n_rows = steps_of_spine(self._plan), length_of_spine(self._plan)
+        ends, n_rows = spine_steps(self._plan), spine_length(self._plan)
         scores = empty_scores(self._metric, n_rows, self._learner.rows, ends)
         for rows, outputs, step in walk_spine(self._plan, self._learner, self._states):
             scores.add(*self._compute_scores(outputs, rows))
@@ -395,7 +395,7 @@ class EarlyLanes:
         self._members = list(range(len(self.learners)))
         self._alive = set(self._members)
         self._states: dict[Node, Array] = {}
-        ends = steps_of_spine(self.plan)
+        ends = spine_steps(self.plan)
         scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
         self.lanes = [Lane(scores()) for _ in self.learners]
 
@@ -411,7 +411,7 @@ class EarlyLanes:
         """
         self._first_pass()
         pending = None
-        if self.plan.n_folds >= FEWEST_FOLDS and self._alive:
+        if self.plan.n_folds >= MIN_FOLDS_FOR_NESTED and self._alive:
             pending = self._walk_to_nested()
         if not self._alive:
             return [], []
@@ -424,7 +424,7 @@ class EarlyLanes:
         return outputs, self._members
 
     def _first_pass(self) -> None:
-        steps, n_before = steps_of_spine(self.plan), 0
+        steps, n_before = spine_steps(self.plan), 0
         progressive: list[Opaque] = [lane.progressive for lane in self.lanes]
         lanes, state = self._lanes, self._lanes.start()
         for node, phase in spine_phases(self.plan):

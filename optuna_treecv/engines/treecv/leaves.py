@@ -22,7 +22,7 @@ from optuna_treecv.scoring.metrics import Metric
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.scoring.scorers import score_of
-from optuna_treecv.scoring.scores import scores_of_called
+from optuna_treecv.scoring.scores import call_scorer_per_fold
 from optuna_treecv.scoring.scores import TestedRows
 
 
@@ -125,7 +125,7 @@ class Leaves:
             number: (
                 self._at_leaves[number][part]
                 if number in self.at_leaf
-                else scores_of_called(scorer, self.tested(folds), self.estimator, classes)
+                else call_scorer_per_fold(scorer, self.tested(folds), self.estimator, classes)
             )
             for number, scorer in self._called.items()
         }

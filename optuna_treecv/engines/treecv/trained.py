@@ -27,7 +27,7 @@ from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.keys import NoKey
 from optuna_treecv.caching.keys import SCORED_BY
 from optuna_treecv.caching.keys import under_configuration
-from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.caching.results import ScoreCache
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -42,7 +42,7 @@ from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
-from optuna_treecv.core.routing import fold_without_rows
+from optuna_treecv.core.routing import find_empty_fold
 from optuna_treecv.engines.treecv.conditions import free_parameters_of
 from optuna_treecv.engines.treecv.conditions import most_updates
 from optuna_treecv.engines.treecv.conditions import n_epochs_of
@@ -170,9 +170,9 @@ class TrainedPlan(Plan):
         """
         make, before = self.request.cross_validation.rows_in, self.preprocessing
         if isinstance(before, str):
-            return make(self.layout, repeat, are_named=True)
+            return make(self.layout, repeat, needs_keys=True)
         with before.steps.naming():
-            return make(self.layout, repeat, before.steps.transform, before.name, are_named=True)
+            return make(self.layout, repeat, before.steps.transform, before.name, needs_keys=True)
 
     def learner(
         self,
@@ -195,8 +195,8 @@ class TrainedPlan(Plan):
         """Return the learner of a candidate for the rows of a repeat, with its keys."""
         rows = self.rows(repeat)
         learner = self.learner(candidate, rows, self.responses, repeat)
-        names_of = self.request.cross_validation.names_of
-        name, targets = names_of(self.layout, rows, repeat.number, self.steps_name)
+        row_keys = self.request.cross_validation.row_keys
+        name, targets = row_keys(self.layout, rows, repeat.number, self.steps_name)
         if isinstance(learner, CompiledLearner) and learner.weights_of_classes:
             _check_class_weights(learner, repeat.cut)
         folds = repeat.key
@@ -303,7 +303,7 @@ class WalkedPlan(TrainedPlan):
             of_metrics = [encode(metric.name) for metric in metrics]
             settings = digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)
             where = cache if bound.targets[1] else cache.memory
-            stored = KeptScores(where, bound.rows, bound.folds, settings=settings)
+            stored = ScoreCache(where, bound.rows, bound.folds, settings=settings)
             specs = specs_of_scores(self.request, repeat, stored)
         return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
 
@@ -489,7 +489,7 @@ def _check_class_weights(learner: CompiledLearner, cut: Cut) -> None:
     assert learner.weights is not None
     have_weight = np.zeros(len(learner.weights), bool)
     have_weight[learner.rows.order] = learner.weights > 0
-    number = fold_without_rows(cut, cut.count(have_weight)[0])
+    number = find_empty_fold(cut, cut.count(have_weight)[0])
     if number is not None:
         raise ValueError(
             "class_weight must be above 0 for some training row of each fold, but is 0 for all "
@@ -540,7 +540,7 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
     # Warn if the estimator could be trained incrementally on other splits or without weights.
     warning, is_tree = "", is_grown(last_step(estimator))
     if warns and not why_not_incremental(request):
-        is_weights = request.metadata.why_not_further(estimator) == why_not
+        is_weights = request.metadata.reason_not_incremental(estimator) == why_not
         cv_warning = f"the tree trains each model on all rows outside its test set, but {why_not}"
         warning = why_not if is_weights else cv_warning
     is_near = why_not != NO_PARTIAL_FIT and not (is_tree and is_grown(estimator))

@@ -26,7 +26,7 @@ from typing import TypeGuard
 
 import numpy as np
 
-from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learner import ModelTrainer
 from optuna_treecv.engines.treecv.learner import PairTrainer
@@ -375,7 +375,7 @@ def walk_spine(
         end within a sixteenth.
     """
     state = learner.start()
-    steps = steps_of_spine(plan)
+    steps = spine_steps(plan)
     begin = 0
     for node, phase in spine_phases(plan):
         if phase.n_rows > 0:

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import clone
 
 from optuna_treecv.caching.keys import Key
-from optuna_treecv.caching.results import KeptScores
+from optuna_treecv.caching.results import ScoreCache
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
@@ -24,8 +24,8 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
-from optuna_treecv.core.request import kept_scores
 from optuna_treecv.core.request import Request
+from optuna_treecv.core.request import score_cache
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.engines.trees.estimators import HistTree
 from optuna_treecv.engines.trees.estimators import HistTreeClassifier
@@ -83,7 +83,7 @@ def _why_not(request: Request) -> str:
                 "which searches each node once per row; use cv=10 or method='fit' instead."
             )
         return "each node would be searched once per held-out row"
-    return request.metadata.why_not_by_sums(estimator) or why_not_scored(request)
+    return request.metadata.reason_not_from_sums(estimator) or why_not_scored(request)
 
 
 class ForestPlan(Plan):
@@ -118,14 +118,14 @@ class ForestPlan(Plan):
             return Results()
         return results_of(self.request, repeat, self.stored_scores(candidate, repeat))
 
-    def stored_scores(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
+    def stored_scores(self, candidate: Candidate, repeat: Repeat) -> ScoreCache:
         """Return the stored scores of a candidate."""
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
         seed = None
         if candidate.random_state is None:
             seed = self.request.settings.seed + repeat.number
         point = *Limits.of(candidate), seed
-        return kept_scores(self.request, repeat, "forest", parts).at(point)
+        return score_cache(self.request, repeat, "forest", parts).for_candidate(point)
 
     def evaluate(self, work: Work) -> Generator[Event]:
         """Find or grow a forest that covers the candidate's limits, and test its trees."""
@@ -202,12 +202,12 @@ class ForestPlan(Plan):
             limits = _mild_limits(of_candidate, cross_validation.search.ends, smaller)
             return grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
 
-        of_sums = self.stored_scores(candidate, repeat).of_sums
+        sums_key = self.stored_scores(candidate, repeat).sums_key
         # A forest is not stored, because it is large and soon grown again.
         cache = cross_validation.shared.memory
-        if cache is None or not of_sums:
+        if cache is None or not sums_key:
             return grow(None), True
-        key, smaller = Key(of_sums, b"", b"", b"forest %d" % seed), None
+        key, smaller = Key(sums_key, b"", b"", b"forest %d" % seed), None
         while (cached := cache.claim(key)) is not None:
             if cached.covers(of_candidate):
                 return cached, False

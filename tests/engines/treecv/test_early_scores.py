@@ -35,9 +35,9 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import Watch
-from optuna_treecv.core.row_scores import length_of_spine
 from optuna_treecv.core.row_scores import NESTED_STEP
-from optuna_treecv.core.row_scores import steps_of_spine
+from optuna_treecv.core.row_scores import spine_length
+from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
@@ -87,7 +87,7 @@ def plans(draw):
 def test_the_spine_sees_all_rows_but_those_of_the_first_chunk(plan):
     rows = [np.arange(plan.n_rows)[phase.rows] for _, phase in spine_phases(plan) if phase.n_rows]
     seen = np.concatenate(rows) if rows else np.empty(0, int)
-    assert len(seen) == length_of_spine(plan)
+    assert len(seen) == spine_length(plan)
     held_out = range(plan.begin(0), plan.begin(1))
     assert sorted(seen) == [row for row in range(plan.n_rows) if row not in held_out]
     n_seen = 0
@@ -98,11 +98,11 @@ def test_the_spine_sees_all_rows_but_those_of_the_first_chunk(plan):
 
 @given(plans())
 def test_steps_are_sixteenths_of_a_pass(plan):
-    steps = steps_of_spine(plan)
+    steps = spine_steps(plan)
     assert list(steps) == sorted(steps)
-    assert max(steps) == length_of_spine(plan)
+    assert max(steps) == spine_length(plan)
     for n_rows, step in steps.items():
-        assert n_rows == min(ceil(step * plan.n_rows / 16), length_of_spine(plan))
+        assert n_rows == min(ceil(step * plan.n_rows / 16), spine_length(plan))
 
 
 # Progressive losses are those of a plain loop.
@@ -151,7 +151,7 @@ def test_progressive_losses_are_those_of_a_loop(order, average, cv, kind, cache)
         X, y, repeat.cut.order, 0.03, average, order == "random", cv, repeat.plan.seed
     )
     assert np.array_equal(scores.values, expected)
-    assert steps == list(steps_of_spine(repeat.plan).values())
+    assert steps == list(spine_steps(repeat.plan).values())
     alone = tree_cross_validate(estimator, given, y, cv=cv, order=order, stratify=False)
     assert np.array_equal(result.test_score, alone.test_score)
 
@@ -199,7 +199,7 @@ def test_early_scores_change_no_score(name, order, cv, cache, n_jobs):
     alone = tree_cross_validate(estimator, X, y, method="treecv", **options)
     assert np.array_equal(result.test_score, alone.test_score)
     assert np.all(np.isfinite(scores.values[scores.tail]))
-    assert scores.n_rows == length_of_spine(evaluation.repeats[0].plan)
+    assert scores.n_rows == spine_length(evaluation.repeats[0].plan)
     is_compiled = type(estimator).__module__.startswith("optuna_treecv")
     again = 0 if is_compiled else scores.n_rows  # phases of scikit-learn's are never cut
     assert result.n_updates == alone.n_updates + again
@@ -226,7 +226,7 @@ def test_repeats_and_hold_outs_have_early_scores(options):
     alone = tree_cross_validate(PegasosClassifier(0.01), X, y, **options)
     assert np.array_equal(result.test_score, alone.test_score)
     assert result.n_updates == alone.n_updates
-    assert scores.n_rows == length_of_spine(evaluation.repeats[0].plan)
+    assert scores.n_rows == spine_length(evaluation.repeats[0].plan)
     assert steps[-1] == next(s for s in range(1, 17) if ceil(s * 97 / 16) >= scores.n_rows)
 
 
@@ -397,7 +397,7 @@ def test_what_is_reported(cv):
         assert tails.value == blocks.value == silent.value
         evaluation = evaluation_of(X, y, cv=cv, stratify=False)
         scores, nested, result, _ = evaluated_early(PegasosClassifier(**silent.params), evaluation)
-        ends = steps_of_spine(evaluation.repeats[0].plan)
+        ends = spine_steps(evaluation.repeats[0].plan)
         losses, n_rows = scores.values, list(ends)
         of_tails = {step: losses[(n + 1) // 2 : n].mean() for n, step in ends.items() if step > 1}
         of_blocks = {
