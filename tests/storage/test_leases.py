@@ -111,7 +111,7 @@ class Background:
 # Leases.
 
 
-def test_a_name_is_held_by_one(store_url):
+def test_a_key_is_leased_by_one(store_url):
     ours, theirs = leases_of(store_url), leases_of(store_url)
     with ours.hold(NAMES[:2]) as mine:
         assert mine == NAMES[:2] and theirs.leased_keys() == set(mine)
@@ -559,7 +559,7 @@ def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypa
     objective = make_objective(store_url)
     params = all_params(objective)[0]
     with leases_of(store_url).hold([name_at(objective, params)]):
-        monkeypatch.setattr(objective.evaluator.batches.leases, "held", set)
+        monkeypatch.setattr(objective.evaluator.batches.leases, "leased_keys", set)
         waiting = Background(objective, trial_at(objective, params))
         until(lambda: len(times) > 2)
     assert times[2] - times[0] > 2 * 0.249
