@@ -1,4 +1,4 @@
-"""Batches: several candidates are evaluated in one call of their plan, ahead of their runs."""
+"""Evaluate several candidates in one call of their plan, before their runs need the results."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -24,38 +24,39 @@ from optuna_treecv.types import Array
 
 
 def evaluate_batch(runs: Iterable[Run], are_leased: bool = False) -> bool:
-    """Precompute the results of those runs that can be evaluated in a batch.
+    """Precompute the results of all runs that can be evaluated in a batch.
 
-    Other runs, and runs with a wrong parameter, are unchanged: they evaluate their folds when they
-    are iterated over, and raise their errors then.
+    Other runs are left unchanged, including those with an invalid parameter. They evaluate their
+    folds, and raise their errors, when they are iterated over.
 
     Parameters
     ----------
     runs : iterable of Run
         Runs of a single cross-validation.
     are_leased : bool
-        Whether other processes may wait for the results, so that they are stored at once.
+        Whether other processes may be waiting for the results. If so, the results are stored
+        immediately.
 
     Returns
     -------
     bool
-        Whether anything was computed.
+        Whether the results of any run were computed.
     """
     runs = list(runs)
-    is_any = False
+    has_computed = False
     for number in range(len(runs[0].plan.repeats) if runs else 0):
         groups: dict[tuple[str, bytes], list[Run]] = {}
         for run in runs:
             if group := run.group_of(run.plan.repeats[number]):
                 groups.setdefault((run.plan.name, group), []).append(run)
-        for of_group in groups.values():
-            if len(of_group) > 1:
-                is_any |= _evaluate_group(of_group, number, are_leased)
-    return is_any
+        for group_runs in groups.values():
+            if len(group_runs) > 1:
+                has_computed |= _evaluate_group(group_runs, number, are_leased)
+    return has_computed
 
 
 def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
-    """Evaluate runs of one group on a repeat, and return whether any of them succeeded."""
+    """Evaluate the runs of one group on a repeat; return whether any of them succeeded."""
     began, since = perf_counter(), datetime.now(UTC)
     plan = runs[0].plan
     repeat = plan.repeats[number]
@@ -68,7 +69,7 @@ def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
     try:
         with closing(plan.evaluate(work)) as events:
             for event in events:
-                assert not isinstance(event, FoldModels | TreeProgress)  # they are of single runs
+                assert not isinstance(event, FoldModels | TreeProgress)  # not in batches
                 _add_event(runs[event.candidate], repeat, results[event.candidate], event)
     except ConnectionError:
         raise
@@ -83,12 +84,17 @@ def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
         run.precomputed[number] = result
     cache = plan.request.cross_validation.shared.cache
     if are_leased and isinstance(cache, StoredModelCache):
-        cache.write(row for run, result in computed for row in _leased(run, repeat, result, since))
+        cache.write(
+            row for run, result in computed for row in _leased_results(run, repeat, result, since)
+        )
     return bool(computed)
 
 
 def _add_event(run: Run, repeat: Repeat, result: Precomputed, event: Event) -> None:
-    """Add an event to a run's results; predictions are scored at once, as they may be large."""
+    """Add an event to the results of a run.
+
+    Predictions are scored immediately and not stored, because they may be large.
+    """
     if isinstance(event, Failed):
         run.book.forget(repeat)
         # A run without a fallback raises its own error later, which may be more specific.
@@ -98,19 +104,19 @@ def _add_event(run: Run, repeat: Repeat, result: Precomputed, event: Event) -> N
         run.book.add(repeat, event)
         result.n_needed += event.n_needed
         if event.folds.last == repeat.cut.n_folds:
-            of_all = TestedFolds(0, repeat.plan.root, result.n_needed, record=event.record)
-            result.events.append(of_all)
+            all_folds = TestedFolds(0, repeat.plan.root, result.n_needed, record=event.record)
+            result.events.append(all_folds)
     else:
         result.events.append(event)
 
 
-def _leased(
+def _leased_results(
     run: Run, repeat: Repeat, result: Precomputed, since: datetime
 ) -> Iterator[tuple[Key, Array, float]]:
-    """Yield keys, arrays and seconds of the results that other processes may wait for.
+    """Yield (key, array, seconds) for the results that other processes may be waiting for.
 
-    Their number of row updates is negative because no trial has counted them yet: the first trial
-    that is recorded in the store does so.
+    The number of row updates is stored as a negative number, because no trial has counted these
+    updates yet. The first trial that is recorded in the store counts them.
     """
     cost, last = result.cost, result.events[-1]
     record = last.record if isinstance(last, TestedFolds) else None

@@ -1,7 +1,8 @@
-"""The choice of an engine for a request, and the checks of its scoring.
+"""Choose the engine that evaluates an estimator, and check that its scoring is meaningful.
 
-The mean over folds of a score that is not a mean over rows depends on the size of the folds: the
-mean of the root mean squared error over folds of one row is the mean absolute error.
+If a score is not a mean over rows, its mean over folds depends on the size of the folds. For
+example, the root mean squared error of a fold with one row is an absolute error, so its mean over
+such folds is the mean absolute error.
 """
 
 from collections.abc import Collection
@@ -59,16 +60,16 @@ def request_for(
     searched: Collection[str] = (),
     **wants: Opaque,
 ) -> Request:
-    """Return the request to evaluate an estimator; split the rows unless that is done.
+    """Return the request to evaluate an estimator; split the rows if they are not split yet.
 
     Parameters
     ----------
     cross_validation : CrossValidation
     estimator : estimator
     n_epochs : int or None
-        The epochs of this estimator; None: the epochs of the settings.
+        The number of epochs for this estimator; None: that of the settings.
     searched : collection of str
-        The parameters that a search sets.
+        The names of the parameters that a search sets.
     **wants : bool or str
         ``of_class``, ``is_scored``, ``wants_rows`` and ``wants_average`` of ``Request``.
     """
@@ -81,7 +82,7 @@ def request_for(
         estimator,
         cross_validation.metadata_for(estimator),
         cross_validation.settings.n_epochs if n_epochs is None else n_epochs,
-        # In a search over epochs, models are incremental whatever their number is.
+        # In a search over n_epochs, models are always trained incrementally, even for one epoch.
         n_epochs is not None or cross_validation.asks_for_passes or "n_epochs" in searched,
         searched,
         **wants,
@@ -89,9 +90,10 @@ def request_for(
 
 
 def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
-    """Return the plan of the first engine that ``method`` allows and that accepts a request.
+    """Return the plan of the first engine that ``method`` allows and that accepts the request.
 
-    The last engine accepts any estimator. Warn once if the choice may surprise.
+    The last engine accepts any estimator. Warn once if the choice of the engine may surprise the
+    user.
 
     Raises
     ------
@@ -131,10 +133,10 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
         fallback = engines[-1].plan(request)
         assert isinstance(fallback, Plan)
         plan.fallback = fallback
-    if data.is_large and (why := plan.capabilities.needs_memory):
+    if data.is_large and (reason := plan.capabilities.needs_memory):
         raise ValueError(
             f"max_memory must be at least {data.n_bytes:,} bytes, or None, for "
-            f"{name_of(request.estimator)} with method={plan.name!r}, because {why}, got "
+            f"{name_of(request.estimator)} with method={plan.name!r}, because {reason}, got "
             f"{settings.max_memory!r}."
         )
     _check_epochs(request, plan, fit_reason=plan.reason if engine is engines[-1] else "")
@@ -150,37 +152,37 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
 
 
 def _check_epochs(request: Request, plan: Plan, fit_reason: str) -> None:
-    """Refuse several epochs of models that are trained for one."""
-    why, n_epochs = plan.capabilities.why_one_epoch, request.given_epochs
+    """Raise an error if several epochs are requested but models are trained for only one."""
+    reason, n_epochs = plan.capabilities.why_one_epoch, request.given_epochs
     is_searched = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
-    if why and ((n_epochs or 1) > 1 or is_searched):
+    if reason and ((n_epochs or 1) > 1 or is_searched):
         problem = "it is searched" if is_searched else f"got {n_epochs}"
         chosen = f"; {plan.name!r} was chosen because {fit_reason}" if fit_reason else ""
         raise ValueError(
             f"n_epochs must be None for {name_of(request.estimator)} with method={plan.name!r}, "
-            f"because {why}, but {problem}{chosen}."
+            f"because {reason}, but {problem}{chosen}."
         )
 
 
 def ask_engines(
     request: Request, engines: Sequence[Engine]
 ) -> Iterator[tuple[Engine, Plan | Declined]]:
-    """Yield the engines that ``method`` allows with their answers, up to the first plan.
+    """Yield each engine that ``method`` allows with its plan or refusal, up to the first plan.
 
     Raises
     ------
     ValueError
-        If the rows or targets have a form that only ``fit`` takes, and ``method`` is another, or
-        if no engine takes rows of this kind, such as remote ones.
+        If X or y has a form that only ``method="fit"`` supports but another method is requested,
+        or if no engine supports rows of this kind, such as remote rows.
     """
     data, method = request.data, request.settings.method
     fit_only_reason = data.why_only_fit(is_classifier(request.estimator))
     is_compiled = isinstance(last_step(request.estimator), CompiledEstimator)
     if fit_only_reason and (is_compiled or method not in ("auto", "fit", "holdout")):
-        whose = f" for {name_of(request.estimator)}" if is_compiled else f" for {method=}"
+        subject = f" for {name_of(request.estimator)}" if is_compiled else f" for {method=}"
         raise ValueError(
             "X must have shape (n_rows, n_features), and y must be one column of classes, or one "
-            f"or more columns of numbers{whose}, but {fit_only_reason}."
+            f"or more columns of numbers{subject}, but {fit_only_reason}."
         )
     declined: list[Declined] = []
     rows = "remote" if data.is_remote else "local"
@@ -206,24 +208,24 @@ def ask_engines(
 
 
 def most_relevant(declined: Sequence[Declined]) -> Declined:
-    """Return the refusal of the engine that comes closest to the estimator."""
+    """Return the refusal with the highest relevance; of several, that of the last engine."""
     highest = max((answer.relevance for answer in declined), default=0)
     return next(answer for answer in reversed(declined) if answer.relevance == highest)
 
 
 def _check_scores(request: Request, plan: Plan) -> None:
-    """Refuse scores that mislead, or warn about them."""
+    """Raise an error or warn if the scores of a request would be misleading."""
     cross_validation = request.cross_validation
     check_scoring(request, plan)
-    about = f"scales of {type(request.estimator).__name__}"
-    cross_validation.warn_once(about, lambda: scales_warning(request.estimator, request.data.X))
+    topic = f"scales of {type(request.estimator).__name__}"
+    cross_validation.warn_once(topic, lambda: scales_warning(request.estimator, request.data.X))
     check_scores_rows(request)
     if plan.capabilities.is_incremental and not request.searched:
         cross_validation.unused.warn(request.estimator, n_epochs=request.given_epochs)
 
 
 def check_scoring(request: Request, plan: Plan) -> None:
-    """Check that the scoring fits the estimator, and that repeats and order have an effect.
+    """Check that the scoring suits the estimator, and that repeats and order have an effect.
 
     Raises
     ------
@@ -260,8 +262,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
             )
     if request.settings.order == "random" and not plan.capabilities.is_incremental:
         raise ValueError(
-            f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, "
-            "whose models are not incremental, so that the order of rows has no effect, got "
+            f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, because "
+            "the order of rows has no effect on models that are not trained incrementally, got "
             "'random'."
         )
     if cross_validation.n_repeats > 1 and not (
@@ -269,12 +271,12 @@ def check_scoring(request: Request, plan: Plan) -> None:
     ):
         _check_repeats_differ(request, plan)
     for metric in scoring.metrics:
-        about = f"size of folds for {metric.name}"
-        cross_validation.warn_once(about, partial(_small_folds_warning, metric, request))
+        topic = f"size of folds for {metric.name}"
+        cross_validation.warn_once(topic, partial(_small_folds_warning, metric, request))
 
 
 def check_scores_rows(request: Request) -> None:
-    """Refuse a metric that is no mean over rows if the scores of rows are needed."""
+    """Raise an error if row scores are needed but a metric is not a mean over rows."""
     settings = request.settings
     for metric in request.scored_by_row:
         if not can_score_rows(metric, request.classes):
@@ -289,51 +291,56 @@ def check_scores_rows(request: Request) -> None:
 
 
 def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) -> None:
-    """Refuse a scorer of scikit-learn whose positive label is neither of the two classes."""
+    """Raise an error if the ``pos_label`` of a scikit-learn scorer is not a class of y."""
     score: Opaque = getattr(scorer, "score", None)
     function = getattr(score, "_score_func", None)
     if function is None or request.classes is None or len(request.classes) != 2:
         return
     if getattr(scorer, "error_score", None) is not None:
-        return  # its scores are those of a scorer that fails
+        return  # a scorer with this label fails on each fold, which gives the error_score
     defaults = {name: p.default for name, p in signature(function).parameters.items()}
     arguments = defaults | score._kwargs
-    # Other averages ignore the label, except in average_precision.
+    # pos_label is ignored for other values of ``average``, except by average_precision_score.
     is_binary = arguments.get("average", "binary") == "binary"
     is_used = is_binary or function is average_precision_score
     label, classes = arguments.get("pos_label"), request.classes.tolist()
     if is_used and label is not None and label not in classes:
         raise ValueError(
-            f"scoring={name!r} needs another pos_label, because {label!r} is none of the labels "
-            f"{classes[0]!r} and {classes[1]!r}; use make_scorer({function.__name__}, "
-            f"pos_label={classes[1]!r}, response_method={scorer.methods!r}), for example, instead."
+            f"scoring={name!r} needs another pos_label, because {label!r} is not one of the "
+            f"labels {classes[0]!r} and {classes[1]!r}; use, for example, "
+            f"make_scorer({function.__name__}, pos_label={classes[1]!r}, "
+            f"response_method={scorer.methods!r}) instead."
         )
 
 
 def _check_repeats_differ(request: Request, plan: Plan) -> None:
-    """Refuse repeats with the same folds and the same models."""
+    """Raise an error if all repeats would have the same folds and the same models."""
     cross_validation = request.cross_validation
     first, *others = [repeat.cut for repeat in cross_validation.repeats]
     if plan.capabilities.is_incremental:
         is_fixed = request.settings.order == "fixed"
-        are_alike = is_fixed and all(map(first.equals, others))
-        order, right = ", order='fixed'", "order='random' or "
+        are_identical = is_fixed and all(map(first.equals, others))
+        order, alternative = ", order='fixed'", "order='random' or "
     else:
-        are_alike = all(map(first.fits_like, others))
-        order = right = ""
-    if are_alike:
+        are_identical = all(map(first.fits_like, others))
+        order = alternative = ""
+    if are_identical:
         raise ValueError(
             "n_repeats must be 1 if all repeats would be identical, got "
             f"{cross_validation.n_repeats} with the same folds each time{order}, and "
             f"{name_of(request.estimator)} has no random_state=None that affects the models; use "
-            f"{right}shuffle=True instead, or a cv that shuffles on each call."
+            f"{alternative}shuffle=True instead, or a cv that shuffles on each call."
         )
 
 
-#: Folds with fewer rows, or with fewer rows of a class, are too small.
-MIN_ROWS_PER_FOLD, MIN_ROWS_PER_CLASS = 30, 5
+#: The minimum number of rows per fold for the mean over folds of a score that is not a mean over
+#: rows. There is a warning for smaller folds.
+MIN_ROWS_PER_FOLD = 30
+#: The minimum number of rows of each class per fold for such a mean, if rows have classes.
+MIN_ROWS_PER_CLASS = 5
 
-# The mean over rows that is nearest to a scorer of regressors; for others it is the squared error.
+# For scorers of regressors that are not means over rows, the most similar scorer that is one. The
+# default is "neg_mean_squared_error".
 _SIMILAR_MEANS = {
     "neg_root_mean_squared_log_error": "neg_mean_squared_log_error",
     "neg_median_absolute_error": "neg_mean_absolute_error",
@@ -343,7 +350,7 @@ _SIMILAR_MEANS = {
 
 
 def _small_folds_warning(metric: Metric, request: Request) -> str:
-    """Return a warning if the folds are too small for the mean of a score over them; else ""."""
+    """Return a warning if folds are too small for the mean of a score over folds; else ""."""
     if not isinstance(metric, Scorer) or metric.is_mean:
         return ""
     data, codes = request.data, None
@@ -358,10 +365,10 @@ def _small_folds_warning(metric: Metric, request: Request) -> str:
         else:
             continue
         is_one = "is not" if metric.is_registered else "may not be"
-        right = " or ".join(_alternatives(metric, request.estimator, data.n_rows, codes))
+        alternatives = " or ".join(_alternatives(metric, request.estimator, data.n_rows, codes))
         return (
             f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds of "
-            f"{small} misleads; use {right}."
+            f"{small} misleads; use {alternatives}."
         )
     return ""
 
@@ -369,31 +376,33 @@ def _small_folds_warning(metric: Metric, request: Request) -> str:
 def _alternatives(
     scoring: Scorer, estimator: Estimator, n_rows: int, codes: Array | None
 ) -> list[str]:
-    """Return alternatives: scores that do not depend on the folds, and a smaller ``cv``."""
-    remedies = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
+    """Return other values of ``scoring`` and ``cv`` that do not mislead, as code."""
+    alternatives = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
     if is_classifier(estimator):
         loss = "log_loss" if hasattr(estimator, "predict_proba") else "accuracy"
-        remedies.append(f"scoring={loss!r}")
+        alternatives.append(f"scoring={loss!r}")
     elif is_regressor(estimator):
-        remedies.append(f"scoring={_SIMILAR_MEANS.get(scoring.name, 'neg_mean_squared_error')!r}")
-    most = n_rows // MIN_ROWS_PER_FOLD
+        alternatives.append(
+            f"scoring={_SIMILAR_MEANS.get(scoring.name, 'neg_mean_squared_error')!r}"
+        )
+    max_folds = n_rows // MIN_ROWS_PER_FOLD
     if codes is None:
-        folds = f"cv of at most {most}"
+        folds = f"cv of at most {max_folds}"
     else:
-        most = min(most, int(np.bincount(codes).min()) // MIN_ROWS_PER_CLASS)
-        folds = f"cv of at most {most} stratified folds"
-    if most >= 2:
-        remedies.append(folds)
-    return remedies or ["a loss"]
+        max_folds = min(max_folds, int(np.bincount(codes).min()) // MIN_ROWS_PER_CLASS)
+        folds = f"cv of at most {max_folds} stratified folds"
+    if max_folds >= 2:
+        alternatives.append(folds)
+    return alternatives or ["a loss"]
 
 
 def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, str] | None:
-    """Return the score of a constant prediction on all rows, and the constant in words.
+    """Return the score of a constant prediction on all rows, and a description of the constant.
 
-    None if there is no such score: for estimators without targets, for "hinge", for scorers that
-    may use more than predictions, and for scorers of classifiers that are not means over rows. By
-    these, a constant has a trivial score, such as 0 for F1, with a warning that only a change of
-    the whole process's filters could suppress.
+    Return None if there is no such score: for estimators without targets, for "hinge", for scorers
+    that may use more than predictions, and for scorers of classifiers that are not means over
+    rows. The latter give a constant a trivial score, such as an F1 of 0, with a warning that could
+    only be suppressed by changing the warning filters of the whole process.
 
     Parameters
     ----------
@@ -412,11 +421,11 @@ def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, s
     if is_classifier(estimator):
         if (y.ndim > 1) if isinstance(scoring, Loss) else not scoring.is_mean:
             return None
-        dummy, what = DummyClassifier(), "the most frequent class"
+        dummy, constant = DummyClassifier(), "the most frequent class"
         if response_of(scoring, estimator) == "predict_proba":
-            what = "the frequencies of the classes"
+            constant = "the frequencies of the classes"
     elif is_regressor(estimator):
-        dummy, what = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"
+        dummy, constant = DummyRegressor(), "the mean of y" if y.ndim == 1 else "the means of y"
     else:
         return None
     try:
@@ -424,13 +433,13 @@ def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, s
             score = _loss_from_class_weights(scoring, dummy, data)
         else:
             score = _score(scoring, dummy, data)
-    except (TypeError, ValueError):  # a scorer of another kind; the trial raises the error
+    except (TypeError, ValueError):  # the scorer is unsuitable; the trial raises the error
         return None
-    return (score, what) if np.isfinite(score) else None
+    return (score, constant) if np.isfinite(score) else None
 
 
 def _loss_from_class_weights(loss: Loss, dummy: Estimator, data: Data) -> float:
-    """Compute the loss on all rows from the total weight of each class, in milliseconds."""
+    """Compute the loss on all rows from the total weight of each class, which is fast."""
     codes, labels = data.codes(), np.arange(len(data.classes()))
     fitted, tested = (
         np.bincount(codes, weights, len(labels)) for weights in (data.weights, data.score_weights)
@@ -452,17 +461,20 @@ def _score(scoring: Loss | Scorer, dummy: Estimator, data: Data) -> float:
     return float(np.average(scoring.of_rows(responses, data.y), weights=weights))
 
 
-# SGD learns at very different speeds from columns whose ranges differ by more than this factor.
+# If the ranges of two columns differ by more than this factor, SGD learns from them at very
+# different speeds.
 _MAX_RANGE_RATIO = 100
-# The number of sampled rows, and the length of their runs, so that a file is read in few places.
-_SAMPLE, _RUN = 10_000, 50
+# The number of rows in a sample of X.
+_SAMPLE_SIZE = 10_000
+# The sample consists of runs of this many consecutive rows, so that few places of a file are read.
+_RUN_LENGTH = 50
 
 
 def scales_warning(estimator: Estimator, X: Features) -> str:
-    """Return a warning if an unscaled dense X slows an SGD learner without preprocessing; else "".
+    """Return a warning if an SGD learner gets columns with very different ranges; else "".
 
-    The ranges of the columns are those of a sample of the rows. Sparse rows and texts are not
-    checked.
+    Only SGD learners without preprocessing are checked. The ranges are computed on a sample of the
+    rows. Sparse rows and texts are not checked.
     """
     is_linear = isinstance(estimator, CompiledEstimator) and estimator.is_linear
     is_sgd = is_linear or any(kind.__name__ in OF_PASSES for kind in type(estimator).__mro__)
@@ -470,15 +482,17 @@ def scales_warning(estimator: Estimator, X: Features) -> str:
         return ""
     if isinstance(X, RemoteRows):
         X = X.sample
-    sample = np.arange(min(X.shape[0], _SAMPLE))
-    if X.shape[0] > _SAMPLE:
-        runs = np.linspace(0, X.shape[0], _SAMPLE // _RUN, endpoint=False, dtype=np.intp)
-        sample = np.ravel(runs[:, np.newaxis] + np.arange(_RUN))
+    sample = np.arange(min(X.shape[0], _SAMPLE_SIZE))
+    if X.shape[0] > _SAMPLE_SIZE:
+        runs = np.linspace(
+            0, X.shape[0], _SAMPLE_SIZE // _RUN_LENGTH, endpoint=False, dtype=np.intp
+        )
+        sample = np.ravel(runs[:, np.newaxis] + np.arange(_RUN_LENGTH))
     rows = np.asarray(take_rows(X, sample))
     leave_pages(X)
     if rows.dtype.kind not in "fiub":
         return ""
-    with np.errstate(invalid="ignore"):  # infinite entries, which other checks refuse
+    with np.errstate(invalid="ignore"):  # other checks raise errors for infinite entries
         ranges = np.ptp(rows.astype(np.float64), axis=0)
     ranges = ranges[np.isfinite(ranges) & (ranges > 0)]
     if not len(ranges) or ranges.max() <= _MAX_RANGE_RATIO * ranges.min():
@@ -492,7 +506,7 @@ def scales_warning(estimator: Estimator, X: Features) -> str:
 
 
 def not_finite_warning(estimator: Estimator, mean: float, n_diverged: int) -> str:
-    """Return a warning if the mean score is not finite, with the reason; else ""."""
+    """Return a warning with the reason if the mean score is not finite; else ""."""
     if np.isfinite(mean):
         return ""
     if n_diverged:
@@ -503,18 +517,18 @@ def not_finite_warning(estimator: Estimator, mean: float, n_diverged: int) -> st
 
 
 def has_small_class(cut: Cut, n: int, codes: Array) -> bool:
-    """Return whether any fold tests fewer than ``n`` rows of any class.
+    """Return whether any fold has fewer than ``n`` test rows of any class.
 
     Parameters
     ----------
     cut : Folds or Splits
     n : int
     codes : ndarray of shape (n_rows,)
-        The class of each row as given, as a number from 0.
+        The class code (0, 1, ...) of each row as given.
     """
     n_classes = int(codes.max()) + 1
     if cut.n_tested < n * cut.n_folds * n_classes:
-        return True  # too few rows in all; this also bounds the table of counts
+        return True  # too few rows in total; this also limits the size of the array of counts
     chunk = np.repeat(np.arange(cut.n_folds), np.diff(cut.begins()))
     tested = codes[cut.tested_from(0, cut.n_folds)]
     counts = np.bincount(chunk * n_classes + tested, minlength=1)

@@ -66,7 +66,8 @@ from optuna_treecv.types import Targets
 
 T = TypeVar("T")
 
-# Numbers are far from 0 relative to their spread above this number of standard deviations.
+# Targets whose absolute values exceed this multiple of their standard deviation are stored as
+# float64.
 _MAX_DISTANCE_IN_STDS = 100
 
 
@@ -77,13 +78,15 @@ class Search:
     Attributes
     ----------
     ends : mapping
-        For each parameter with known bounds, the lowest and the highest value of the search.
+        The lowest and the highest value in the search, for each parameter with known bounds.
     grid : mapping
-        For each parameter of a grid, all its values.
+        All values of each parameter of a grid.
     keep_outputs : {"auto", "all", False}
-        Which out-of-fold outputs outlive their evaluation, see ``Request.stored_methods``.
+        Which out-of-fold outputs are stored after their evaluation, see
+        ``Request.stored_methods``.
     tries_all_folds : bool
-        Whether further folds are fitted after one has failed, to raise ``FoldsFailed`` in the end.
+        Whether the remaining folds are still fitted after one has failed. ``FoldsFailed`` is then
+        raised in the end.
     """
 
     ends: Mapping[str, tuple[ParamValue, ...]] = field(default_factory=dict)
@@ -94,29 +97,30 @@ class Search:
 
 @dataclass(eq=False)
 class _Found:
-    """The state that is computed once, by the first thread that needs it.
+    """State that is computed once, by the first thread that needs it, and then shared.
 
     Attributes
     ----------
     undivided : Settings or None
-        How the rows are to be split; None once they are.
+        The settings for splitting the rows; None after they have been split.
     repeats : list of Repeat
-        Empty before the rows are split.
+        The repeats; empty before the rows are split.
     seconds : float
-        The time that preparing the rows has taken so far.
+        The time spent on preparing the rows so far.
     facts : dict
-        The values that ``CrossValidation.fact`` caches, by their keys.
+        The values that ``CrossValidation.fact`` has computed, by key.
     topics : set of str
-        The topics of the warnings that were given.
+        The topics of the warnings that have been checked already.
     metadata_keys : list of (bytes or None)
-        The key of the metadata; empty if there are none.
+        The key of the metadata, or [None] if it cannot be computed; empty if there are no
+        metadata.
     metadata : Metadata or None
     prepared : dict of RowLayout to PreparedRows
         The prepared rows of the first repeat.
     further : mapping
-        The prepared rows of further repeats, while they are in use.
+        The prepared rows of the other repeats, as long as they are in use.
     last : dict
-        For each kind of object, the last one that was requested, with its key.
+        The most recently requested object of each kind, with its key.
     """
 
     undivided: Settings | None
@@ -132,36 +136,38 @@ class _Found:
     lock: Lock = field(default_factory=Lock)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Prepared rows are larger than the rows as given, so they are prepared again. Metadata
-        # are compared by identity, which pickling does not preserve for all objects.
+        # Prepared rows are not pickled, because they are larger than the rows as given; they are
+        # prepared again. Metadata are not pickled either, because they are compared by identity,
+        # which pickling does not preserve for all objects.
         state = self.undivided, self.repeats, self.seconds, self.facts, self.topics
         return _Found, (*state, self.metadata_keys)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CrossValidation:
-    """A cross-validation without the estimator: data, settings and splits.
+    """The data, settings and splits of a cross-validation; everything except the estimator.
 
-    It is made once and shared by all estimators and threads. The rows are split when it is known
-    whether classes are predicted, prepared when the first estimator requests them, and cached.
+    It is created once and shared by all estimators and threads. The rows are split as soon as it
+    is known whether the estimator is a classifier. They are prepared when the first estimator
+    requests them, and then cached.
 
     Attributes
     ----------
     data : Data
         The rows as given.
     settings : Settings
-        Without ``cv`` and ``groups``.
+        The settings, without ``cv`` and ``groups``.
     search : Search
     asks_for_passes : bool
-        Whether incremental models are requested, and not those of ``fit``.
+        Whether incrementally trained models are requested, instead of the models of ``fit``.
     groups : ndarray of shape (n_rows,), int, or None
-        The number of the group of each row.
+        The group of each row, encoded as 0, 1, ....
     shared : SharedBetweenRuns
-        The models and results that runs share.
+        The cached models and results that runs share.
     unused : UnusedWarnings
-        Warns once of parameters that have no effect.
+        Warns once about each parameter that has no effect.
     steps : Steps
-        The preprocessing, fitted once for all learners.
+        The cached preprocessing, which all candidates share.
     """
 
     data: Data
@@ -189,21 +195,19 @@ class CrossValidation:
         search: Search = Search(),
         topics: set[str] | None = None,
     ) -> Self:
-        """Return a cross-validation of the rows as given.
+        """Create a cross-validation from the arguments of a user.
 
-        Parameters
-        ----------
-        X, y : the rows as given
-        settings : Settings
-        estimator : estimator or None
+        Parameters ---------- X, y : features and targets as given settings : Settings estimator :
+        estimator or None
             One of the estimators that will be evaluated; None if there is none yet.
         cache : ModelCache, StoredModelCache or None
-            The cache of models and results; None: they are not cached.
+            The cache for models and results; None: nothing is cached.
         with_others : bool
-            Whether other cross-validations may use the same cache.
+            Whether other cross-validations may use the same cache, so that keys must identify the
+            data.
         search : Search
         topics : set of str or None
-            The topics of earlier warnings; None: there were none.
+            The topics of warnings that have been checked already; None: no topics.
         """
         began = perf_counter()
         state = _Found(settings, topics=set() if topics is None else topics)
@@ -223,7 +227,8 @@ class CrossValidation:
         steps = Steps(data.X, data.y, shared.memory)
         if isinstance(data.X, RemoteRows):
             steps = Steps(data.X.sample, None, None)
-        # Reports that only follow from the pruner do not turn fits into passes.
+        # Only reports that the user requested make models incremental, not those chosen for a
+        # pruner.
         is_asked = settings.method in ("treecv", "standard", "progressive") or settings.is_early
         cross_validation = cls(
             data=data,
@@ -246,7 +251,7 @@ class CrossValidation:
         return cross_validation
 
     def __setstate__(self, state: dict[str, Opaque]) -> None:
-        if "_found" not in state:  # of a version before this one was frozen
+        if "_found" not in state:  # pickled by a version in which this class was not frozen
             is_divided = bool(state["repeats"])
             state["_found"] = _Found(
                 None if is_divided else state["settings"],
@@ -261,21 +266,21 @@ class CrossValidation:
         self.__dict__.update(state)
 
     def with_report(self, report: Report) -> Self:
-        """Return a copy with other reports."""
+        """Return a copy with another value of ``report``."""
         return self._copy([r.cut for r in self.repeats], replace(self.settings, report=report))
 
     def with_all_folds_tried(self) -> Self:
-        """Return a copy in which further folds are fitted after one has failed."""
+        """Return a copy in which the remaining folds are still fitted after one has failed."""
         return replace(self, search=replace(self.search, tries_all_folds=True))
 
     @property
     def repeats(self) -> list[Repeat]:
-        """The repeats; none before the rows are split."""
+        """The repeats; an empty list before the rows are split."""
         return self._found.repeats
 
     @property
     def topics(self) -> set[str]:
-        """The topics of the warnings that were given."""
+        """The topics of the warnings that have been checked already."""
         return self._found.topics
 
     @cached_property
@@ -284,11 +289,12 @@ class CrossValidation:
         return count_targets(self.data.y)
 
     def metadata_for(self, estimator: Estimator) -> Metadata:
-        """Return the metadata that an estimator and its scores get besides X and y.
+        """Return the metadata, such as weights, that ``fit`` and the scorers of an estimator get.
 
-        They are the same for all estimators of an evaluation. The rows must have been split.
+        They must be the same for all estimators of a cross-validation. The rows must have been
+        split.
         """
-        metrics: Sequence[Metric | None] = [None]  # the default loss of the estimator
+        metrics: Sequence[Metric | None] = [None]  # None is the default loss of the estimator
         if self.settings.scored_by is not None:
             metrics = self.settings.scored_by.metrics
         unpooled = [metric.of if isinstance(metric, Pooled) else metric for metric in metrics]
@@ -308,35 +314,35 @@ class CrossValidation:
                 self.data.weights = metadata.weights
                 self.data.score_weights = metadata.score_weights
                 state.metadata = metadata
-            before = state.metadata
+            first = state.metadata
         if is_first and of_folds:
             metadata.warn_if_weights_unused(self.repeats[0].cut)
-        if not metadata.equals(before):
+        if not metadata.equals(first):
             raise ValueError(
                 "params must be routed to fit and score in the same way for all estimators, but "
                 f"{name_of(estimator)} and an earlier estimator request different ones."
             )
         return metadata
 
-    def fact(self, name: Hashable, find: Callable[[], T]) -> T:
-        """Return the value of ``find``, which is called once for each key ``name``."""
+    def fact(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the value of ``compute()``, which is called once for each key."""
         facts = self._found.facts
         with self._found.lock:
-            if name not in facts:
-                facts[name] = find()
-            return facts[name]
+            if key not in facts:
+                facts[key] = compute()
+            return facts[key]
 
-    def last(self, kind: str, name: Hashable, make: Callable[[], T]) -> T:
-        """Return the object of ``make``, cached until the kind is requested by another key."""
+    def last(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the object of ``make()``, cached until another key of this kind is requested."""
         last = self._found.last
         with self._found.lock:
-            if kind not in last or last[kind][0] != name:
-                last.pop(kind, None)  # its memory may be needed
-                last[kind] = name, make()
+            if kind not in last or last[kind][0] != key:
+                last.pop(kind, None)  # the new object may need its memory
+                last[kind] = key, make()
             return last[kind][1]
 
     def divide_for(self, estimator: Estimator) -> None:
-        """Split the rows for an estimator of this kind, unless that is done."""
+        """Split the rows for this type of estimator if they are not split yet."""
         state = self._found
         with state.lock:
             if state.undivided is None:
@@ -348,9 +354,9 @@ class CrossValidation:
             state.seconds += perf_counter() - began
 
     def with_splits(self, cuts: Sequence[Cut]) -> Self:
-        """Return a cross-validation with other splits of the same rows, in the same order.
+        """Return a copy with other splits of the same rows, which stay in the same order.
 
-        Prepared rows and the cache are shared. Nothing is reported, and no outputs are stored.
+        Both share the prepared rows and the cache. The copy reports nothing and stores no outputs.
         """
         return self._copy(
             cuts,
@@ -360,21 +366,21 @@ class CrossValidation:
         )
 
     def _copy(self, cuts: Sequence[Cut], settings: Settings, **others: Opaque) -> Self:
-        """Return a cross-validation that shares the prepared rows."""
+        """Return a copy with these splits and settings, which shares the prepared rows."""
         state = replace(self._found, facts={}, further=WeakValueDictionary())
         other = replace(self, settings=settings, _found=state, **others)
         state.repeats = make_repeats(cuts, settings)
         return other
 
     def repeats_for(self, n_epochs: int) -> list[Repeat]:
-        """Return the repeats for models that are trained for a number of epochs."""
+        """Return the repeats, with trees and keys for models that are trained for ``n_epochs``."""
         if n_epochs == 1:
             return self.repeats
-        name = encode(("epochs", n_epochs))
+        epochs_key = encode(("epochs", n_epochs))
         return self.fact(
             ("repeats", n_epochs),
             lambda: [
-                r._replace(plan=replace(r.plan, n_epochs=n_epochs), key=digest(r.key, name))
+                r._replace(plan=replace(r.plan, n_epochs=n_epochs), key=digest(r.key, epochs_key))
                 for r in self.repeats
             ],
         )
@@ -389,24 +395,25 @@ class CrossValidation:
 
     @property
     def folds_in_words(self) -> str:
-        """The number of folds and repeats."""
+        """The number of folds and repeats as text, such as "5 x 10 folds"."""
         folds = f"{self.n_folds:,} folds"
         return folds if self.n_repeats == 1 else f"{self.n_repeats} x {folds}"
 
-    def warn_once(self, about: str, find: Callable[[], str]) -> None:
-        """Warn by the sentence of ``find`` unless it is "" or the topic was checked before."""
-        _warn_once(self._found, about, find)
+    def warn_once(self, topic: str, compute: Callable[[], str]) -> None:
+        """Warn with the message of ``compute()``, if any, unless the topic was checked before."""
+        _warn_once(self._found, topic, compute)
 
     @cached_property
     def tests_single_rows(self) -> bool:
-        """Whether each fold tests one row."""
+        """Whether each fold tests a single row, as in leave-one-out."""
         return all(repeat.cut.n_tested == repeat.cut.n_folds for repeat in self.repeats)
 
     @cached_property
     def output_type(self) -> np.dtype[np.float32 | np.float64]:
-        """The type of predicted numbers that outlive their evaluation.
+        """The dtype in which out-of-fold predictions of numbers are stored.
 
-        float32 rounds too much if numbers are far from 0 relative to their spread, as times are.
+        It is float64 if targets are large compared with their standard deviation, as timestamps
+        are, because float32 would round away their differences. Otherwise it is float32.
         """
         y = self.data.y
         is_number = y is not None and y.dtype.kind in "iuf"
@@ -416,7 +423,7 @@ class CrossValidation:
         return np.dtype(np.float64 if is_far else np.float32)
 
     def tested(self, method: str) -> Tested:
-        """Return the tests of the rows, for ``method`` as in ``CVResult``."""
+        """Return which rows are tested by which folds, for a ``method`` as in ``CVResult``."""
         cuts = [repeat.cut for repeat in self.repeats]
         targets, weights = self.data.y, self.data.score_weights
         return self.fact(
@@ -425,28 +432,35 @@ class CrossValidation:
 
     @property
     def n_updates_standard(self) -> int:
-        """The row updates of k trainings from scratch, or of one pass, per epoch."""
+        """The number of row updates per epoch of k trainings from scratch.
+
+        For progressive validation, it is the number of rows of all passes.
+        """
         if self.settings.method == "progressive":
             return self.n_repeats * self.data.n_rows
         return sum(repeat.cut.n_trained for repeat in self.repeats)
 
     def smallest_training_set(self, of_classes: bool) -> tuple[int, int]:
-        """Return the rows of the smallest training set, and the fewest rows of a class in any."""
+        """Return the size of the smallest training set, and the smallest class size in any of
+        them.
+
+        The class size is the size of the training set unless ``of_classes``.
+        """
         data = self.data
 
         def count() -> tuple[int, int]:
             codes = data.codes() if of_classes else np.zeros(data.n_rows, np.intp)
-            trained = [
+            class_sizes = [
                 [repeat.cut.count(codes == code)[0] for code in range(int(codes.max()) + 1)]
                 for repeat in self.repeats
             ]
-            n_trained = min(int(np.sum(of_repeat, axis=0).min()) for of_repeat in trained)
-            return n_trained, min(int(np.min(of_repeat)) for of_repeat in trained)
+            n_trained = min(int(np.sum(sizes, axis=0).min()) for sizes in class_sizes)
+            return n_trained, min(int(np.min(sizes)) for sizes in class_sizes)
 
         return self.fact(("fewest trained", of_classes), count)
 
     def describe(self) -> dict[str, object]:
-        """Return the folds, the data and the seed as strings and numbers."""
+        """Return a description of the folds, the data and the seed, as strings and numbers."""
         return {
             "cv": self._cv_in_words,
             "n_folds": self.n_folds,
@@ -469,7 +483,7 @@ class CrossValidation:
             return self._token
 
     def reason_without_digest(self, scoring: Scoring) -> str:
-        """Return the reason why later processes cannot identify this evaluation; else ""."""
+        """Return the reason why other processes cannot recognise this evaluation; else ""."""
         try:
             self._name(scoring)
         except NoKey as error:
@@ -477,12 +491,12 @@ class CrossValidation:
         return ""
 
     def _name(self, scoring: Scoring) -> str:
-        """Return 16 hexadecimal digits that identify the data, folds and scoring.
+        """Return 16 hexadecimal digits that identify the data, the folds and the scoring.
 
         Raises
         ------
         NoKey
-            If a part has no digest; its argument is the reason.
+            If any of these has no digest. The argument of the error is the reason.
         """
         data, n_epochs = self._content(self.data.y), self.settings.n_epochs or 1
         if data is None:
@@ -496,10 +510,10 @@ class CrossValidation:
         return digest(*parts).hex()[:16]
 
     def _content(self, y: Targets) -> bytes | None:
-        """Return the digest of all rows as given with a form of y; X is read once."""
-        of_X = self.fact("digest of X", lambda: data_digest(self.data.X))
-        of_y = data_digest(y)
-        return None if of_X is None or of_y is None else digest(of_X, of_y)
+        """Return a digest of X as given and of ``y``, or None. X is read only once."""
+        X_digest = self.fact("digest of X", lambda: data_digest(self.data.X))
+        y_digest = data_digest(y)
+        return None if X_digest is None or y_digest is None else digest(X_digest, y_digest)
 
     def rows_in(
         self,
@@ -509,24 +523,25 @@ class CrossValidation:
         name: bytes | None = b"",
         needs_keys: bool = False,
     ) -> PreparedRows:
-        """Return the rows of a repeat in a layout.
+        """Return the rows of a repeat, prepared in a given layout.
 
-        Transformed rows are cached as in ``Steps.rows``.
+        Transformed rows are cached as described in ``Steps.rows``.
 
         Parameters
         ----------
         layout : RowLayout
         repeat : Repeat or None
-            The default is the first one.
+            The default is the first repeat.
         transform : callable or None
-            Transforms the rows as given before they are prepared.
+            Transforms X as given before it is prepared; None: X is not transformed.
         name : bytes or None
-            The key of the transformation; None if it has none.
+            The key of the transformation; None if it has no key, so that its rows are not cached.
         needs_keys : bool
-            Whether keys of models contain a digest of the prepared rows, which takes time too.
+            Whether keys of models contain a digest of the prepared rows. The time for computing it
+            then counts as preparation.
         """
         repeat, state = repeat or self.repeats[0], self._found
-        is_kept = name is not None and repeat.number == 0
+        is_cached = name is not None and repeat.number == 0
 
         def make() -> PreparedRows:
             began, data = perf_counter(), self.data
@@ -537,15 +552,15 @@ class CrossValidation:
                 # Digesting the rows is part of preparing them.
                 self.row_keys(layout, rows, repeat.number, name or b"")
             seconds = perf_counter() - began
-            return replace(rows, seconds=seconds + state.seconds if is_kept else seconds)
+            return replace(rows, seconds=seconds + state.seconds if is_cached else seconds)
 
         if name is None:
             return make()
         with state.lock:
             if repeat.number > 0:
-                further = layout, name, repeat.number
-                if (rows := state.further.get(further)) is None:
-                    rows = state.further[further] = make()
+                key = layout, name, repeat.number
+                if (rows := state.further.get(key)) is None:
+                    rows = state.further[key] = make()
                 return rows
             if name:
                 return self.steps.rows((layout, name), make)
@@ -554,9 +569,9 @@ class CrossValidation:
             return state.prepared[layout]
 
     def data_key(self) -> tuple[bytes, bool]:
-        """Return a key for the rows as given with their weights and further arguments of ``fit``.
+        """Return a key for X and y as given, their weights and further arguments of ``fit``.
 
-        Also return whether later processes compute the same key.
+        Also return whether other processes compute the same key.
         """
 
         def content() -> bytes | None:
@@ -568,26 +583,29 @@ class CrossValidation:
     def row_keys(
         self, layout: RowLayout, rows: PreparedRows, repeat: int, steps: bytes
     ) -> tuple[bytes, tuple[bytes, bool]]:
-        """Return keys of prepared rows, and of the targets and weights they are scored with.
+        """Return a key of the prepared rows, and a key of the targets and weights used in scoring.
 
-        The latter comes with whether later processes compute the same key.
+        The second key comes with a bool: whether other processes compute the same key.
         """
         counts = np.array([rows.n_features, 0 if rows.classes is None else len(rows.classes)])
-        of_rows = rows.X, rows.y, rows.weights, counts
-        of_scores = rows.targets, rows.classes, rows.score_weights
-        what = layout, repeat, steps
+        arrays = rows.X, rows.y, rows.weights, counts
+        score_arrays = rows.targets, rows.classes, rows.score_weights
+        key = layout, repeat, steps
         return (
-            self.shared.key_for((*what, "rows"), lambda: content_of(*of_rows))[0],
-            self.shared.key_for((*what, "scores"), lambda: content_of(*of_scores)),
+            self.shared.key_for((*key, "rows"), lambda: content_of(*arrays))[0],
+            self.shared.key_for((*key, "scores"), lambda: content_of(*score_arrays)),
         )
 
 
-#: Its name in pickles of earlier versions.
+#: The name of this class in pickles of earlier versions.
 Task = CrossValidation
 
 
 def as_remote_rows(X: Features, y: Targets) -> tuple[Features, Targets]:
-    """Return rows of Dask as remote rows, if there is a current client of a cluster."""
+    """Convert Dask collections to remote rows if there is a current client of a Dask cluster.
+
+    Otherwise, return X and y unchanged.
+    """
     distributed = sys.modules.get("distributed")
     if distributed is None or not is_dask(X):
         return X, y
@@ -600,14 +618,14 @@ def as_remote_rows(X: Features, y: Targets) -> tuple[Features, Targets]:
     return DaskRows(X, y, client), None
 
 
-def _warn_once(state: _Found, about: str, find: Callable[[], str]) -> None:
-    """Warn by the sentence of ``find`` unless it is "" or the topic was checked before."""
+def _warn_once(state: _Found, topic: str, compute: Callable[[], str]) -> None:
+    """Warn with the message of ``compute()``, if any, unless the topic was checked before."""
     with state.lock:
-        if about in state.topics:
+        if topic in state.topics:
             return
-        state.topics.add(about)
-    if sentence := find():
-        warn_caller(sentence)
+        state.topics.add(topic)
+    if message := compute():
+        warn_caller(message)
 
 
 def _metric_key(metric: Metric) -> bytes:

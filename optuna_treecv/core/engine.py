@@ -1,8 +1,8 @@
-"""The protocol between the core and the engines: plans, the keys of their results, their events.
+"""The protocol between the core and the engines: plans, result keys and events.
 
-An engine decides whether it can evaluate a request. If so, it returns a plan, which evaluates all
-candidates that differ in ``Capabilities.free_parameters`` alone. A plan only computes: it looks up
-and stores no results, and does not change the state of a run.
+An engine decides whether it can evaluate a request. If it can, it returns a plan, which evaluates
+all candidates that differ only in ``Capabilities.free_parameters``. A plan only computes: it
+neither looks up nor stores results, and it does not change the state of a run.
 """
 
 from abc import ABC
@@ -39,18 +39,18 @@ from optuna_treecv.types import Opaque
 
 
 class RowProgress(NamedTuple):
-    """Scores of rows, available before the scores of folds.
+    """Scores of rows that are available before the scores of folds.
 
     Attributes
     ----------
     candidate : int
-        The number of the candidate among those that are evaluated.
+        The index of the candidate in ``Work.candidates``.
     step : int
-        The sixteenths of a training pass that are done, or ``NESTED_STEP``.
+        The number of sixteenths of a training pass that are done, or ``NESTED_STEP``.
     scores : RowScores
-        The scores of all rows so far.
+        The scores of all rows that have been tested so far.
     was_pruned : bool
-        Whether the candidate was pruned within its batch.
+        Whether the candidate was pruned while its batch was evaluated.
     """
 
     candidate: int
@@ -60,7 +60,7 @@ class RowProgress(NamedTuple):
 
 
 class TreeProgress(NamedTuple):
-    """Scores of ensembles that are still growing.
+    """Scores of ensembles to which trees are still being added.
 
     Attributes
     ----------
@@ -68,14 +68,14 @@ class TreeProgress(NamedTuple):
     step : int
         The step of the report.
     value : float
-        The mean score of the folds so far.
+        The mean score of the folds that have been evaluated so far.
     n_trees, n_folds : int
-        The number of trees, and of the folds whose ensembles have that many.
+        The number of trees, and the number of folds whose ensembles have that many trees.
     n_left : int
-        The trees that these folds may still grow.
+        The number of trees that may still be added in these folds.
     scores : RowScores or None
-        The scores of the test rows of the first fold, while it grows alone and ``watch`` takes
-        rows.
+        The scores of the test rows of the first fold, if only this fold has been grown so far and
+        ``Watch.takes_rows`` is true.
     """
 
     candidate: int
@@ -88,30 +88,30 @@ class TreeProgress(NamedTuple):
 
 
 class TestedFolds(NamedTuple):
-    """Predictions or scores of consecutive folds of a repeat, in the order of the tree.
+    """Predictions or scores of consecutive folds of a repeat, in tree order.
 
     Attributes
     ----------
     candidate : int
     folds : Node
     n_needed : int
-        The rows of their trainings, including those of cached models.
+        The number of row updates that their models need, including cached models.
     predictions : TestedRows or None
-        None if predictions are not requested, or do not leave the engine.
+        None if predictions are not requested or are scored by the engine itself.
     scores : FoldScores or None
-        None: they are computed from the predictions, except the scores of ``called``.
+        None: scores are computed from the predictions, except those that ``called`` returns.
     called : callable or None
-        (folds) -> by the number of the metric, the scores that cannot be computed from
+        (folds) -> a mapping from metric indices to scores that cannot be computed from
         predictions.
     pooled : ndarray of shape (n_metrics, 2) or None
-        The pooled scores of the repeat with their standard errors, if they were stored.
+        The pooled scores of the repeat and their standard errors, if they were stored.
     record : ArrayThenCount, ndarray or None
-        The record to store if these are the last folds of a ``ResultSpec``; None: the scores of
-        all of them.
+        The record to store if these folds complete a ``ResultSpec``; None: the scores of all its
+        folds are stored.
     seconds : float or None
-        The time that these folds alone have taken; None: unknown.
+        The time that these folds have taken; None: unknown.
     n_uncounted : int
-        The row updates of a stored result that no trial has counted yet.
+        The number of row updates of a stored result that no trial has counted yet.
     """
 
     candidate: int
@@ -127,7 +127,7 @@ class TestedFolds(NamedTuple):
 
 
 class FoldModels(NamedTuple):
-    """The sum of the models of all folds of a repeat, for their average.
+    """The sum of the models of all folds of a repeat, from which their average is computed.
 
     Attributes
     ----------
@@ -145,21 +145,22 @@ class FoldModels(NamedTuple):
 
 
 class Failed(Exception):
-    """A plan has failed for folds of a candidate: ``evaluate`` yields it, ``predict`` raises it.
+    """The failure of a plan: ``evaluate`` yields it as an event, ``predict`` raises it.
 
-    It is the last event of its candidate.
+    It is the last event of the candidate.
 
     Parameters
     ----------
     error : Exception
-        The error to raise unless the folds are refitted one by one.
+        The error to raise if the folds are not refitted one by one.
     reason : str
-        The reason to refit the folds.
+        The reason for refitting the folds.
     candidate : int
     folds : Node or None
-        None: all requested folds.
+        The folds that failed; None: all requested folds.
     stands : bool
-        Whether this error is raised if the refits raise another one that is no ValueError.
+        Whether ``error`` is raised if refitting the folds raises an error that is not a
+        ValueError.
     """
 
     def __init__(
@@ -179,17 +180,17 @@ Event = RowProgress | TreeProgress | TestedFolds | FoldModels | Failed
 
 
 class ResultSpec(NamedTuple):
-    """A result that can be looked up.
+    """A result that can be looked up in a cache or store.
 
     Attributes
     ----------
     key : Key
     cache : AnyCache
     read : callable or None
-        (memory) -> the folds; None: it contains their scores.
+        (memory) -> the folds. None: the result consists of packed fold scores.
     is_optional : bool
-        Whether a store behind the cache skips it if no other run has the same parameters. Other
-        results are stored if they took some time.
+        Whether the result is written to the store of the cache only if another run may have the
+        same parameters. Other results are always stored if they took long enough to compute.
     """
 
     key: Key
@@ -204,18 +205,20 @@ class Results(NamedTuple):
     Attributes
     ----------
     key : str
-        The key of the estimator and its training, in hexadecimal; "" if it has none.
+        The key of the estimator and its training, in hexadecimal; "" if there is no key.
     fingerprint : str
         The fingerprint of the rows.
     group : bytes
-        Candidates of equal groups are evaluated in one call; empty: each one alone.
+        Candidates of the same group are evaluated in one call; empty: each candidate is evaluated
+        alone.
     specs : dict of int to ResultSpec
-        By the end of the run of folds whose scores it contains. Each run begins at the end of the
-        previous one.
+        The stored results. Each contains the scores of consecutive folds; its key is the index
+        after the last of them. The first fold is the one after the last fold of the previous
+        result.
     n_bytes : int
-        The bytes that a batch holds for the candidate's run beside its scores.
+        The number of bytes that a batch needs for this candidate besides its scores.
     bound : object
-        An object that the plan needs to evaluate the candidate, if it took time to make.
+        An object that the plan needs to evaluate the candidate and that is expensive to create.
     """
 
     key: str = ""
@@ -227,20 +230,20 @@ class Results(NamedTuple):
 
 
 class Watch:
-    """Requests early scores, and may prune candidates of a batch.
+    """Requests scores before folds are complete, and may prune candidates of a batch.
 
-    This default prunes no candidate.
+    This base class prunes no candidate.
 
     Attributes
     ----------
     takes_rows : bool
-        Whether it requests the scores of rows while ensembles grow.
+        Whether the scores of rows are requested while ensembles grow.
     """
 
     takes_rows = False
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: "slice[int]") -> list[int]:
-        """Return the numbers of the candidates to prune by their scores on a slice of rows."""
+        """Return the indices of the candidates to prune, given their scores on a slice of rows."""
         return []
 
 
@@ -251,14 +254,14 @@ class Cost:
     Attributes
     ----------
     n_updates : int
-        The rows trained on.
+        The number of row updates: rows trained on, counted over all models.
     n_needed : int
-        The rows of all trainings, including those of cached models.
+        The number of row updates that all models need, including cached models.
     n_uncounted : int
-        The rows that a batch has trained on for the store: the first trial that is recorded there
-        with its results counts them as ``n_updates``.
+        The number of row updates that a batch has made for results in the store. The first trial
+        that is recorded in the store with these results counts them as ``n_updates``.
     seconds, seconds_prepare : float
-        The time of the evaluation, and the time in which the rows were prepared.
+        The time of the evaluation, and the time for preparing the rows.
     """
 
     n_updates: int = 0
@@ -273,18 +276,19 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Sink:
-    """Receives what a plan reports beside its events.
+    """Receives what a plan reports besides its events.
 
     Attributes
     ----------
     cost : Cost
-        The plan adds its row updates, and the seconds in which rows were prepared.
+        The plan adds its row updates and the seconds for preparing rows.
     comes_again : bool
-        Whether another run may have the same parameters, so that a store may keep its models.
+        Whether another run may have the same parameters, so that it is useful to store models.
     set_curve : callable
-        (curve) -> None. Receives the scores after each number of trees.
+        (curve) -> None. Receives the curve of scores over the number of trees.
     take : callable
-        (TestedFolds) -> None. Stores the folds that were done when the evaluation was closed.
+        (TestedFolds) -> None. Stores the folds that were complete when the evaluation was closed
+        early.
     """
 
     cost: Cost
@@ -294,19 +298,19 @@ class Sink:
 
 
 class Work(NamedTuple):
-    """The candidates and folds that a plan is to evaluate.
+    """The candidates and folds that a plan has to evaluate.
 
     Attributes
     ----------
     candidates : sequence of estimators
-        All of one group.
+        The candidates, which all belong to one group.
     sinks : sequence of Sink
-        One for each candidate.
+        One sink per candidate.
     repeat : Repeat
     folds : sequence of int
-        The folds without a stored result. With a watch, it may be empty.
+        The indices of the folds without a stored result. It may be empty if there is a watch.
     watch : Watch or None
-        Requests early scores.
+        Requests early scores; None: only complete folds are reported.
     bound : sequence of object
         The ``bound`` of the ``Results`` of each candidate.
     """
@@ -326,16 +330,17 @@ class Capabilities:
     Attributes
     ----------
     free_parameters : collection of str
-        The parameters on which neither the choice of the engine nor the plan depends, as long as
-        they are positive and finite numbers.
+        The parameters that affect neither the choice of the engine nor the plan, as long as their
+        values are positive and finite numbers.
     shared_parameters : tuple of str
-        The parameters in which the candidates of one call may differ.
+        The parameters in which the candidates of one ``evaluate`` call may differ.
     is_incremental : bool
         Whether models are trained by ``partial_fit``, in passes over their rows.
     is_seeded : bool
         Whether models depend on ``random_state``.
     early_reports : {"", "rows", "trees"}
-        Which scores are available before those of folds.
+        Which scores are available before folds are complete: those of rows, or those of growing
+        ensembles.
     n_epochs : int
         The number of epochs for which models are trained.
     why_one_epoch : str
@@ -345,25 +350,27 @@ class Capabilities:
     falls_back : bool
         Whether folds are refitted if the plan fails and ``method`` does not name its engine.
     at_once : bool
-        Whether all folds of a repeat are evaluated before the first one is reported.
+        Whether all folds of a repeat are evaluated before the first fold is reported.
     caches_responses : bool
-        Whether predictions would take another training, so that they are cached beside the
-        scores.
+        Whether computing predictions would require another training. If so, they are cached
+        together with the scores.
     averages_models : bool
         Whether the models of folds can be averaged.
     leaves_out_pairs : bool
-        Whether models that leave out two folds take little more time.
+        Whether models that hold out two folds are hardly more expensive than models that hold out
+        one.
     preprocessing : ModelsFrom
-        How the models are trained, which decides how their preprocessing is evaluated.
+        How the models are trained, which determines how their preprocessing is evaluated.
     settings : tuple of str
-        Which of ``core.settings.ENGINE_SETTINGS`` it takes.
+        The names in ``core.settings.ENGINE_SETTINGS`` that the plan supports.
     readings : str
-        How often rows on disk are read, as the end of a sentence; "" if that is unknown.
+        How often rows on disk are read, as the end of a sentence; "" if unknown.
     with_size : callable or None
-        (estimator, n_trees) -> an ensemble of the best number of trees.
+        (estimator, n_trees) -> an ensemble with that number of trees.
     fold_models : callable or None
-        (plan, candidates, repeat) -> the linear models of each fold, (n_candidates, n_outputs,
-        n_columns), for rows without transformers. The last column holds intercepts, if any.
+        (plan, candidates, repeat) -> for each fold, an array of linear models of shape
+        (n_candidates, n_outputs, n_columns). The last column holds the intercepts, if there are
+        any. The estimator must have no transformers.
     """
 
     free_parameters: Collection[str] = ()
@@ -393,16 +400,16 @@ class Declined(NamedTuple):
     ----------
     reason : str
     advice : str
-        The error message if ``method`` names the engine.
+        The error message if ``method`` is the name of this engine.
     free_parameters : collection of str
-        The parameters on which the refusal does not depend.
+        The parameters that do not affect the refusal.
     relevance : {0, 1, 2}
-        The user is given the reason of the highest relevance: 2 if the engine is for estimators of
-        this kind, 1 if no engine is.
+        The user is shown the reason with the highest relevance: 2 if the engine is made for
+        estimators of this kind, 1 if no engine is.
     warning : str
-        The reason to give in a warning if folds are refitted because of this.
+        The reason to state in a warning if folds are fitted one by one because of this refusal.
     offer : str
-        A sentence about what the engine would do if ``method`` named it.
+        A sentence about what the engine would do if ``method`` were its name.
     """
 
     reason: str
@@ -426,7 +433,7 @@ class Plan(ABC):
         The name of the engine, under which results are stored; ``CVResult.method``.
     capabilities : Capabilities
     reason : str
-        Why "auto" takes the engine.
+        The reason why "auto" chooses this engine.
     fallback : Plan or None
         The plan that refits the folds if this one fails.
     """
@@ -450,23 +457,23 @@ class Plan(ABC):
         return self.request.cross_validation.repeats_for(self.n_epochs)
 
     def with_request(self, request: Request) -> "Plan":
-        """Return a copy of the plan for another request of the same candidates."""
+        """Return a copy of the plan for another request to evaluate the same candidates."""
         other = copy(self)
         other.request = request
         if self.fallback is not None:
             other.fallback = self.fallback.with_request(request)
         return other
 
-    def check(self, candidate: Candidate) -> None:  # noqa: B027  # in most plans, fits refuse them
-        """Refuse wrong values of free parameters.
+    def check(self, candidate: Candidate) -> None:  # noqa: B027  # in most plans, fit raises the error
+        """Raise an error if a free parameter has an invalid value.
 
         Raises
         ------
         ValueError
         """
 
-    def prepare(self) -> None:  # noqa: B027  # most plans do so when they evaluate
-        """Prepare the rows, so that errors in them are raised before the first trial."""
+    def prepare(self) -> None:  # noqa: B027  # most plans prepare rows in evaluate
+        """Prepare the rows. Errors in the data are therefore raised before the first trial."""
 
     @abstractmethod
     def cost(self) -> str:
@@ -478,7 +485,7 @@ class Plan(ABC):
 
     @abstractmethod
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Evaluate candidates of one group, and yield the events of each of them in order.
+        """Evaluate the candidates of one group; yield the events of each candidate in order.
 
         Closing the iterator ends the evaluation.
         """
@@ -494,21 +501,21 @@ class Plan(ABC):
 
 @dataclass(frozen=True)
 class Engine:
-    """A way to evaluate folds.
+    """A method for evaluating the folds of an estimator.
 
     Attributes
     ----------
     name : str
     plan : callable
-        (request) -> a plan or a refusal. It raises a ValueError if the estimator has wrong
-        parameters.
+        (request) -> a plan or a refusal. It raises a ValueError if a parameter of the estimator is
+        invalid.
     methods : tuple of str
-        The values of ``method`` for which it may be chosen.
+        The values of ``method`` for which this engine may be chosen.
     rows : {"local", "remote", "any"}
-        The rows that it takes.
+        Where the rows may be: in this process (in memory or on disk), or on other machines.
     nests_by : callable or None
-        (estimator) -> the parameter whose smaller values give a prefix of the same model, such as
-        ``n_estimators``; "" if there is none.
+        (estimator) -> the name of the parameter whose smaller values give a prefix of the same
+        model, such as "n_estimators"; "" if there is no such parameter.
     """
 
     name: str
@@ -519,7 +526,7 @@ class Engine:
 
 
 def results_of(request: Request, repeat: Repeat, stored: ScoreCache) -> Results:
-    """Return the keys of the scores of all folds of a repeat."""
+    """Return the keys under which all fold scores of a repeat are stored."""
     specs = specs_of_scores(request, repeat, stored)
     return Results(stored.name, stored.data.hex(), specs=specs)
 
@@ -527,7 +534,10 @@ def results_of(request: Request, repeat: Repeat, stored: ScoreCache) -> Results:
 def specs_of_scores(
     request: Request, repeat: Repeat, stored: ScoreCache
 ) -> Mapping[int, ResultSpec]:
-    """Return the stored result of all fold scores of a repeat; none if row scores are needed."""
+    """Return the ``specs`` of ``Results`` for all fold scores of a repeat.
+
+    It is empty if row scores are needed, because these are not stored.
+    """
     if request.needs_rows or stored.cache is None or not stored.settings:
         return {}
     key = stored.key(8 * sum(packed_sizes(request, repeat)))

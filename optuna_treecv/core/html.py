@@ -1,4 +1,4 @@
-"""The display of results in notebooks: a small table, and a strip of fold scores."""
+"""HTML displays of results for notebooks: a table, and a strip plot of fold scores."""
 
 from collections.abc import Mapping
 from html import escape
@@ -7,15 +7,17 @@ import numpy as np
 
 from optuna_treecv.types import Array
 
-# The most folds that are drawn one by one; above, this number of quantiles is drawn.
+# The maximum number of ticks. For more folds, this number of quantiles is drawn instead.
 _MAX_TICKS = 200
 _WIDTH, _HEIGHT = 480, 28
 
 
 def html_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
-    """Return an HTML table of names and values below a title, without values of None or "".
+    """Return an HTML table of names and values below a title.
 
-    ``above`` is HTML between the heading and the table.
+    Values that are None or "" are omitted.
+
+    ``above`` is HTML that is inserted between the title and the table.
     """
     cells = "".join(
         f"<tr><th style='text-align: left'>{escape(name)}</th>"
@@ -27,14 +29,14 @@ def html_table(title: str, rows: Mapping[str, object], above: str = "") -> str:
 
 
 def svg_strip(scores: Array, mean: float, error: float | None) -> str:
-    """Return an SVG strip of fold scores: a tick for each, the mean, and its standard error.
+    """Return an SVG strip plot of fold scores, with their mean and its standard error.
 
     Parameters
     ----------
     scores : ndarray of shape (n_scores,)
     mean : float
     error : float or None
-        The standard error of the mean, drawn as a band on both sides.
+        The standard error of the mean, drawn as a band around it.
     """
     finite = np.sort(scores[np.isfinite(scores)])
     if len(finite) < 2 or not np.isfinite(mean) or not 0 < finite[-1] - finite[0] < np.inf:
