@@ -310,7 +310,7 @@ class CrossValidation:
                 if not metadata.is_empty():
                     for repeat in self.repeats:
                         metadata.check_fold_weights(repeat.cut, of_folds)
-                    state.metadata_keys = [metadata.name()]
+                    state.metadata_keys = [metadata.key()]
                 self.data.weights = metadata.weights
                 self.data.score_weights = metadata.score_weights
                 state.metadata = metadata

@@ -1,7 +1,7 @@
-r"""Confidence intervals of cross-validated scores, each with the quantity that it covers.
+r"""Confidence intervals around cross-validated scores, each with a description of its target.
 
-The three methods answer different questions. ``docs/user_guide/being_sure.rst`` shows where each
-of them fails.
+The three methods have different targets. ``docs/user_guide/being_sure.rst`` shows where each
+method fails.
 """
 
 from dataclasses import dataclass
@@ -27,13 +27,16 @@ from optuna_treecv.types import Array
 #: The methods of ``CVResult.interval``.
 METHODS = ("bayle", "nadeau_bengio", "hoeffding")
 
-# The note of instability appears by chance once in this many evaluations of a stable learner.
+# The quantile of the chi-squared test for unstable learners. For a stable learner, the note
+# appears by chance in one of 1000 evaluations.
 _STABLE_QUANTILE = 1 - 1e-3
 
-# Folds in which a row has a larger share have too few rows for a chi-squared test.
+# The chi-squared test is omitted if a row has a larger share than this in its fold's score,
+# because such a fold has too few rows.
 _MAX_ROW_SHARE = 0.05
 
-# The means of repeats of an unstable learner differ by more than this many standard errors.
+# A learner is unstable if the means of its repeats have a larger standard deviation than this, as
+# a multiple of the standard error over rows.
 _MAX_STD_OF_REPEATS = 2 / 3
 
 IntervalMethod = Literal["bayle", "nadeau_bengio", "hoeffding"]
@@ -47,15 +50,16 @@ class Interval:
     Attributes
     ----------
     low, high : float
-        Its ends, in the units of the score, within the range of the score if it has one.
+        The lower and upper end, in the units of the score. They are clipped to the range of the
+        score, if it has one.
     method : {"bayle", "nadeau_bengio", "hoeffding", "student", "bootstrap"}
-        How it was computed.
+        How the interval was computed.
     target : str
         The quantity that it covers, in words.
     level : float
         The probability with which the interval covers its target, if its assumptions hold.
     note : str
-        The reason why it may be too narrow; "" if there is none.
+        The reason why the interval may be too narrow; "" if there is none.
     """
 
     low: float
@@ -75,7 +79,7 @@ class Interval:
 
 
 class HasInterval:
-    """A result with an interval, whose ends are attributes too."""
+    """Mixin that makes the ends and the level of an interval attributes of a result."""
 
     interval: Interval | None
 
@@ -97,7 +101,7 @@ class HasInterval:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The fold scores behind a mean, with the statistics of their rows.
+    """The fold scores of one metric, and the statistics of row scores that its intervals need.
 
     Attributes
     ----------
@@ -107,10 +111,10 @@ class Scores:
     by_fold : ndarray of shape (n_repeats, n_folds)
         The score of each fold, in the order of the folds.
     spreads : ndarray of shape (3, n_repeats, n_folds) or None
-        The spread of the scores of rows within each fold, see ``scoring/scores.py``. NaN if it is
-        unknown; None if each fold is a single row.
+        Sums of squared deviations of the row scores in each fold, see ``spread_of`` in
+        ``scoring/scores.py``. NaN if they are unknown; None if each fold is a single row.
     tested : Tested
-        The tested rows.
+        The test rows of all folds.
     """
 
     name: str
@@ -121,7 +125,7 @@ class Scores:
 
 
 def check_level(level: float) -> float:
-    """Return ``level`` as a float between 0 and 1."""
+    """Return ``level`` as a float; raise an error if it is not between 0 and 1."""
     if not is_float64(level) or not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, such as 0.95, got {level!r}.")
     return float(level)
@@ -130,7 +134,7 @@ def check_level(level: float) -> float:
 def compute_interval(
     scores: Scores, method: str, level: float, loss_range: Bounds = None
 ) -> Interval:
-    """Return the interval around a mean.
+    """Compute a confidence interval around the mean of fold scores.
 
     Parameters
     ----------
@@ -138,7 +142,7 @@ def compute_interval(
     method : {"bayle", "nadeau_bengio", "hoeffding"}
     level : float
     loss_range : (float, float) or None
-        The least and the largest score of a row, for "hoeffding".
+        The minimum and maximum score of a row, for "hoeffding".
     """
     check_choice("method", method, METHODS)
     level = check_level(level)
@@ -172,7 +176,7 @@ def compute_interval(
 
 
 def within(interval: Interval, bounds: tuple[float, float] | None) -> Interval:
-    """Return an interval, clipped to the range of the score."""
+    """Return an interval whose ends are clipped to the range of the score."""
     if bounds is None:
         return interval
     low, high = bounds
@@ -183,10 +187,11 @@ def row_error(scores: Scores) -> float:
     r"""Return the standard error of the mean over all rows; NaN if their scores are unknown.
 
     It is :math:`\hat\sigma_n / \sqrt n` with the all-pairs estimator :math:`\hat\sigma_n^2 =
-    \frac{1}{n} \sum_i (\ell_i - R)^2` (Bayle, Bayle, Janson & Mackey 2020, equation 4.2). For
-    folds of different sizes and for weights, each row has the share of the mean R that it has. Of
-    repeats it is the root of the mean variance: an upper bound, because all have the same rows.
-    For a single fold, a hold-out, the variance is that of a sample, with n - 1.
+    \frac{1}{n} \sum_i (\ell_i - R)^2` (Bayle, Bayle, Janson & Mackey 2020, equation 4.2). If folds
+    have different sizes or rows have weights, each row counts with its share of the mean R. For
+    several repeats, it is the square root of the mean variance of the repeats. This is an upper
+    bound, because all repeats have the same rows. For a single fold, such as a hold-out, the
+    variance is the sample variance, with n - 1 in place of n.
     """
     if scores.by_fold.size == 0:
         return float("nan")
@@ -204,22 +209,21 @@ def row_error(scores: Scores) -> float:
 
 
 def fold_error(by_fold: Array, n_folds: int, overlap: float | None = None) -> float:
-    r"""Return the standard error of a mean over folds, taken as independent.
+    r"""Return the standard error of a mean over folds, as if folds were independent.
 
-    Repeats have the same rows, so they do not count as further folds. Nor do further splits with
-    the same test rows; for these, the error is :math:`\sqrt{(1 / J + n_2 / n_1) S^2}` with the
-    sample variance :math:`S^2` of all J scores, :math:`n_2` test and :math:`n_1` training rows per
-    fold (Nadeau & Bengio 2003).
+    Repeats do not count as further folds, because they have the same rows. If folds have test rows
+    in common, the error is :math:`\sqrt{(1 / J + n_2 / n_1) S^2}` with the sample variance
+    :math:`S^2` of all J scores, :math:`n_2` test rows and :math:`n_1` training rows per fold
+    (Nadeau & Bengio 2003).
 
     Parameters
     ----------
     by_fold : ndarray
-        The scores of all folds, of all repeats.
+        The scores of the folds of all repeats.
     n_folds : int
-        The folds of one repeat.
+        The number of folds of one repeat.
     overlap : float or None
-        If folds have test rows in common, the test rows of a fold as a share of its training
-        rows.
+        :math:`n_2 / n_1` if folds have test rows in common; otherwise None.
     """
     deviation = float(np.std(by_fold, ddof=1))
     if overlap is not None:
@@ -228,7 +232,7 @@ def fold_error(by_fold: Array, n_folds: int, overlap: float | None = None) -> fl
 
 
 def nadeau_bengio(by_fold: Array, test_share: float, n_trained: int, level: float) -> Interval:
-    """Return the interval for the expected risk around the mean of fold scores."""
+    """Return the interval of Nadeau and Bengio (2003) for the expected risk of a learner."""
     error = fold_error(by_fold, by_fold.size, test_share)
     half = float(stats.t.ppf((1 + level) / 2, by_fold.size - 1)) * error
     mean = float(by_fold.mean())
@@ -255,11 +259,11 @@ def _nadeau_bengio_interval(scores: Scores, level: float) -> Interval:
 
 
 def _hoeffding_half_width(scores: Scores, level: float, loss_range: Bounds) -> float:
-    r"""Return half the width of the interval of Hoeffding (1963).
+    r"""Return half the width of the interval from Hoeffding's inequality (1963).
 
-    It is :math:`b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows with scores in a range of width b.
-    For a k-fold estimate, m = n / k is the number of rows of one fold; for progressive validation,
-    all m tested rows count (Blum, Kalai & Langford 1999).
+    It is :math:`b \sqrt{\ln(2 / \delta) / (2 m)}` for m rows whose scores have a range of width b.
+    For k-fold cross-validation, m = n / k is the number of rows of one fold; for progressive
+    validation, it is the number of all tested rows (Blum, Kalai & Langford 1999).
     """
     tested = scores.tested
     if not scores.metric.is_mean:
@@ -286,7 +290,7 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
         if row_range is None:
             raise ValueError(
                 f"loss_range must be given for method='hoeffding' of {scores.name!r}, whose "
-                "values for single rows have no bounds; use loss_range=(0, 10), for example, if "
+                "values for single rows have no bounds; use, for example, loss_range=(0, 10) if "
                 "no row can score less or more."
             )
         return row_range
@@ -296,7 +300,7 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
         low = high = 0.0
     if not (isfinite(low) and isfinite(high) and low < high):
         raise ValueError(
-            f"loss_range must be two numbers, the least and the largest score of a row, got "
+            "loss_range must be two numbers, the minimum and maximum score of a row, got "
             f"{loss_range!r}."
         )
     if np.any(scores.by_fold < low) or np.any(scores.by_fold > high):
@@ -332,11 +336,12 @@ def _bayle_half_width(scores: Scores, level: float) -> float:
 
 
 def instability_note(scores: Scores) -> str:
-    """Return a warning if the models of folds differ more than their rows explain; else "".
+    """Return a warning if the scores differ more between folds than chance explains; else "".
 
-    Either the means of the repeats differ by two thirds of the standard error over rows, or the
-    scores of the folds differ by more than those of their rows explain (a chi-squared test).
-    ``benchmarks/coverage.py`` counts how often that is so.
+    There is a warning in two cases. Either the means of the repeats have a standard deviation of
+    more than two thirds of the standard error over rows, or a chi-squared test finds that fold
+    scores differ by more than the row scores within folds explain. ``benchmarks/coverage.py``
+    measures how often this happens.
     """
     error = row_error(scores)
     n_repeats, n_folds = scores.by_fold.shape
@@ -353,14 +358,14 @@ def instability_note(scores: Scores) -> str:
             f"the standard error over rows is {error:.2g}"
         )
     elif scores.spreads is not None and n_folds > 1 and scores.spreads[2].max() <= _MAX_ROW_SHARE:
-        # The variance of a fold's mean as the mean of a sample of rows.
+        # The variance of a fold's mean if its rows were a random sample, averaged over folds.
         within = float((scores.spreads[0] / (1 - scores.spreads[2])).mean())
         between = float(np.var(scores.by_fold, axis=1, ddof=1).mean())
         degrees = n_repeats * (n_folds - 1)
         if within > 0 and between / within > stats.chi2.ppf(_STABLE_QUANTILE, degrees) / degrees:
             fact = (
-                "The scores of the folds differ by more than their rows explain: models have a "
-                f"standard deviation of about {sqrt(between - within):.2g}"
+                "The scores of the folds differ by more than their rows explain: the models of "
+                f"the folds contribute a standard deviation of about {sqrt(between - within):.2g}"
             )
     return fact and (
         f"{fact}. So a single model that is trained on all rows may score further from the mean "
@@ -370,15 +375,18 @@ def instability_note(scores: Scores) -> str:
 
 
 def dependence_note(tested: Tested) -> str:
-    """Return a warning if the rows are not independent; else ""."""
+    """Return a warning if rows are not independent: groups, or time series; else ""."""
     if tested.groups is None and not tested.is_ordered:
         return ""
     rows = "neighbouring rows of a time series" if tested.groups is None else "rows of one group"
-    return f"It assumes that rows are independent, which {rows} are not, and may be too narrow."
+    return (
+        f"The interval assumes that rows are independent, which {rows} are not, and may be too "
+        "narrow."
+    )
 
 
 def describe_models(tested: Tested) -> str:
-    """Return the target of intervals over rows in words."""
+    """Return a description of the target of intervals that are computed over rows."""
     if tested.method == "progressive":
         return "the mean score on new rows of the models along the pass"
     if tested.n_folds == 1:
@@ -391,20 +399,21 @@ def describe_models(tested: Tested) -> str:
 
 @dataclass(frozen=True)
 class PairedDifference(HasInterval):
-    """The mean of one evaluation minus that of another on the same folds.
+    """The difference between the mean scores of two evaluations on the same folds.
 
     Attributes
     ----------
     mean : float
-        The difference of the means, in the units of the score.
+        The first mean minus the second mean, in the units of the score.
     std_error : float
-        Its standard error.
+        The standard error of the difference.
     interval : Interval
-        The interval around it.
+        The confidence interval around the difference.
     low, high, level : float
         The ends and the level of the interval.
     by : {"rows", "folds"}
-        The pairs. There are more rows than folds, so rows reveal smaller differences.
+        Whether scores were paired by row or by fold. Pairs of rows detect smaller differences,
+        because there are more of them.
     n_pairs : int
         The number of pairs.
     """
@@ -429,7 +438,7 @@ _TARGET = "the difference of the mean scores on new rows of the models of the fo
 
 @lru_cache
 def student_quantile(level: float, degrees: int) -> float:
-    """Return half the width of Student's interval in standard errors."""
+    """Return the quantile of Student's t distribution for a two-sided interval."""
     return float(stats.t.ppf((1 + level) / 2, degrees))
 
 
@@ -438,8 +447,9 @@ def difference_by_rows(
 ) -> PairedDifference:
     r"""Return the difference of two means with its standard error over rows.
 
-    With :math:`d_i` the difference of row i, whose share in the mean D is :math:`a_i`, it is
-    :math:`\sqrt{\sum_i a_i^2 (d_i - D)^2}`, the estimator of Bayle et al. (2020) for differences.
+    The standard error is :math:`\sqrt{\sum_i a_i^2 (d_i - D)^2}`, where :math:`d_i` is the
+    difference for row i, :math:`a_i` the share of this row in the mean, and D the mean difference.
+    This is the estimator of Bayle et al. (2020), applied to differences.
 
     Parameters
     ----------
@@ -448,10 +458,10 @@ def difference_by_rows(
     scores, other : ndarray of shape (n_rows,)
         The scores of the rows; NaN for rows that no fold tests.
     shares : ndarray of shape (n_rows,)
-        The shares of the rows in a mean.
+        The share of each row in the mean; the shares add up to 1.
     level : float
     note : str
-        The reason why the interval may be too narrow.
+        The reason why the interval may be too narrow; "" if there is none.
     """
     level = check_level(level)
     differences = np.subtract(scores, other, dtype=np.float64)
@@ -472,14 +482,15 @@ def difference_by_folds(
 ) -> PairedDifference:
     r"""Return the difference of two means with its standard error over folds.
 
-    The interval is Student's.
+    The interval is Student's t interval.
 
     Parameters
     ----------
     scores, other : ndarray of shape (n_repeats * n_folds,)
         The scores of the folds.
     n_folds : int
-        The folds of one repeat. Repeats have the same rows, so they do not count as further folds.
+        The number of folds of one repeat. Repeats have the same rows, so they do not count as
+        further folds.
     level : float
     overlap : float or None
         As for ``fold_error``.

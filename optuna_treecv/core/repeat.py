@@ -1,4 +1,4 @@
-"""The repeats of a cross-validation: the folds of each, and the tree over them."""
+"""The repeats of a cross-validation: their folds, and the tree over these folds."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,32 +33,34 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
 
-#: The most parts that are reported, or distributed among threads.
+#: The maximum number of reports of one trial, and the maximum number of blocks of a tree.
 MAX_BLOCKS = 32
 
-# Without reports, one thread walks a tree of fewer rows than this as one block, and several
-# threads take a few blocks each, because nodes above the blocks are walked in Python, where
-# siblings are not trained together if there is a cache.
+# Blocks are subtrees that are walked without Python. Nodes above them are walked in Python, where
+# siblings are not trained jointly if there is a cache. Without reports, therefore, one thread
+# walks a tree with fewer rows than this as a single block.
 _ROWS_IN_ONE_BLOCK = 2**22
+# The number of blocks for each of several threads.
 _BLOCKS_PER_THREAD = 4
 
 
 class Repeat(NamedTuple):
-    """One of the ``n_repeats`` cross-validations.
+    """One of the ``n_repeats`` repetitions of a cross-validation.
 
     Attributes
     ----------
     number : int
-        0, 1, ...
+        The index of the repeat: 0, 1, ....
     cut : Folds or Splits
         The folds or splits.
     plan : Partition
-        The tree over the folds. Over splits, its rows are the test rows of all of them, one after
-        another, and only its nodes are meaningful.
+        The tree over the folds. For ``Splits``, only its nodes are meaningful: its rows are the
+        concatenated test rows of all splits.
     key : bytes
         A digest of the tree or of the splits.
     blocks, parts : list of Node
-        The folds that are evaluated at once, and those after which a report is due.
+        ``blocks`` are the runs of folds that are evaluated in one step. A report is due after each
+        run of folds in ``parts``.
     """
 
     number: int
@@ -70,16 +72,16 @@ class Repeat(NamedTuple):
 
 
 def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimator) -> list[Cut]:
-    """Return the folds or splits of each repeat for an estimator of this kind.
+    """Return the folds or splits of each repeat for this type of estimator.
 
     Raises
     ------
     ValueError
-        If ``cv``, ``stratify`` or ``groups`` is wrong.
+        If ``cv``, ``stratify`` or ``groups`` is invalid.
     """
     if settings.may_stratify and settings.shuffle and settings.groups is None:
-        if why := _time_order_warning(data.X):
-            warn_caller(why)
+        if warning := _time_order_warning(data.X):
+            warn_caller(warning)
     codes = _stratification_codes(data, settings, cv_in_words, estimator)
     rows = ToCut(data.X, data.y, settings.groups, data.n_rows, settings.shuffle, codes)
     seed_of = partial(derive_seed, settings.seed)
@@ -98,17 +100,17 @@ def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
 
 
 def make_repeats(cuts: Sequence[Cut], settings: Settings) -> list[Repeat]:
-    """Return the repeats with these splits, divided into the parts that are reported."""
+    """Return the repeats with these folds or splits, divided into the parts that are reported."""
     n_reported_repeats = len(cuts) if settings.reports_parts else None
     if n_reported_repeats is not None and n_reported_repeats > MAX_BLOCKS:
         raise ValueError(
-            f"report needs at most {MAX_BLOCKS} repeats, by n_repeats or by the splitter, got "
+            f"report needs at most {MAX_BLOCKS} repeats, set by n_repeats or by the splitter, got "
             f"{len(cuts)}."
         )
     repeats = [
         _repeat(number, cut, settings, n_reported_repeats) for number, cut in enumerate(cuts)
     ]
-    # Early reports have other parts, and folds are scored when all of them are tested.
+    # With early reports, fold scores are only reported after all folds of the repeat.
     if settings.is_early or settings.is_growing:
         repeats = [repeat._replace(parts=[repeat.plan.root]) for repeat in repeats]
     return repeats
@@ -137,7 +139,7 @@ def _repeat(number: int, cut: Cut, settings: Settings, n_reported_repeats: int |
 
 
 def encode_groups(groups: ArrayLike, n_rows: int) -> Array:
-    """Return the number of the group of each row."""
+    """Return the group of each row, encoded as 0, 1, ...."""
     check_array_kind("groups", groups)
     with naming("groups"):
         n_entries = _num_samples(groups)
@@ -150,7 +152,7 @@ def encode_groups(groups: ArrayLike, n_rows: int) -> Array:
 
 
 def can_stratify(data: Data, settings: Settings) -> bool:
-    """Return whether y has labels and ``cv`` can be stratified."""
+    """Return whether the folds can be stratified by y."""
     return (
         data.y is not None
         and settings.may_stratify
@@ -162,14 +164,14 @@ def can_stratify(data: Data, settings: Settings) -> bool:
 def _stratification_codes(
     data: Data, settings: Settings, cv_in_words: str, estimator: Estimator
 ) -> Array | None:
-    """Return the class of each row if the folds are to be stratified; else None."""
-    cv, stratify, can_be = settings.cv, settings.stratify, can_stratify(data, settings)
-    if stratify is True and not can_be:
+    """Return the class code of each row if the folds are to be stratified; else None."""
+    cv, stratify, is_possible = settings.cv, settings.stratify, can_stratify(data, settings)
+    if stratify is True and not is_possible:
         raise ValueError(
             "stratify must be 'auto' or False unless cv is an int below the number of "
             f"rows or a share between 0 and 1, got True with cv={cv_in_words}."
         )
-    if stratify is False or not can_be:
+    if stratify is False or not is_possible:
         return None
     if not is_classifier(estimator):
         if stratify == "auto":
@@ -185,10 +187,10 @@ def _stratification_codes(
         if stratify == "auto":
             raise
         raise ValueError(f"stratify must be 'auto' or False, got True: {error}") from error
-    fewest = int(np.bincount(codes).min())
-    if is_integer(cv) and fewest < cv:
+    smallest_class = int(np.bincount(codes).min())
+    if is_integer(cv) and smallest_class < cv:
         warn_caller(
-            f"The least populated class in y has only {fewest} members, which is less than "
+            f"The least populated class in y has only {smallest_class} members, fewer than "
             f"cv={cv}, so the folds are not stratified."
         )
         return None
@@ -196,31 +198,31 @@ def _stratification_codes(
 
 
 def _time_order_warning(X: Features) -> str:
-    """Return a warning against shuffled folds if X has an increasing column of times; else ""."""
+    """Return a warning against shuffling if the rows of X are in the order of time; else ""."""
     if not hasattr(X, "iloc"):
         return ""
-    times = {"index": X.index} | {
-        f"column {name!r}": X.iloc[:, number]
-        for number, name in enumerate(getattr(X, "columns", ()))
+    columns = {"index": X.index} | {
+        f"column {name!r}": X.iloc[:, index]
+        for index, name in enumerate(getattr(X, "columns", ()))
     }
-    for name, values in times.items():
+    for name, values in columns.items():
         is_time = getattr(values.dtype, "kind", "") == "M"
         if is_time and values.is_monotonic_increasing and values.nunique() > 1:
             return (
-                f"the rows are in the order of time (the {name} of X), and the folds are "
-                "shuffled, so that models learn from rows later than those that test them; use "
-                "cv=TimeSeriesSplit() instead, or shuffle=False."
+                f"the rows are in the order of time (the {name} of X), but the folds are "
+                "shuffled, so models are trained on later rows than those on which they are "
+                "tested; use cv=TimeSeriesSplit() or shuffle=False instead."
             )
     return ""
 
 
 def divide_nodes(plan: Partition, nodes: list[Node], n_jobs: int) -> list[Node]:
-    """Split these nodes into subtrees, until there are enough of them for ``n_jobs`` threads."""
+    """Split nodes of the tree until there are enough subtrees for ``n_jobs`` threads."""
     blocks = list(nodes)
     while n_jobs > 1 and len(blocks) < _BLOCKS_PER_THREAD * n_jobs:
         largest = max(blocks, key=lambda node: node.n_folds)
         if largest.n_folds == 1:
             break
-        at = blocks.index(largest)
-        blocks[at : at + 1] = plan.split(largest)
+        index = blocks.index(largest)
+        blocks[index : index + 1] = plan.split(largest)
     return blocks

@@ -1,4 +1,4 @@
-"""The request: one estimator on a cross-validation, and the results that are wanted."""
+"""The request to evaluate an estimator in a cross-validation, and which results are needed."""
 
 from collections.abc import Callable
 from collections.abc import Collection
@@ -52,38 +52,39 @@ from optuna_treecv.types import Opaque
 
 T = TypeVar("T")
 
-#: An estimator of any library, whose free parameters have the values under evaluation.
+#: An estimator of any library, with the parameter values to evaluate.
 Candidate = Estimator
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One estimator on a cross-validation.
+    """The request to evaluate one estimator in a cross-validation.
 
     Attributes
     ----------
     cross_validation : CrossValidation
-        Its rows are split.
+        The cross-validation, whose rows have been split.
     estimator : estimator
     metadata : Metadata
-        The metadata that the estimator and its scores get besides X and y.
+        The metadata, such as weights, that ``fit`` and the scorers get.
     given_epochs : int or None
-        The requested number of epochs.
+        The requested number of epochs; None: no number was requested.
     asks_for_passes : bool
-        Whether incremental models are requested, and not those of ``fit``.
+        Whether incrementally trained models are requested, instead of the models of ``fit``.
     searched : collection of str
-        The parameters that a search sets, so that their values are not checked.
+        The names of the parameters that a search sets. Their values in ``estimator`` are not
+        checked.
     of_class : bool
-        Whether to refuse only what holds for the class, whatever the estimator's parameters are.
+        Whether to raise only errors that apply to any parameters of this class of estimator.
     is_scored : bool
-        Whether it is scored; otherwise it only predicts or is fitted.
+        Whether the estimator is scored; otherwise it is only fitted or used for predictions.
     wants_rows : bool
-        Whether the scores of rows are wanted, if the first optimised metric has them.
+        Whether the scores of rows are needed, if the first optimised metric has row scores.
     first_optimized : int
-        The number of the optimised score that counts as the first.
+        The index of the optimised metric that is used as the first one.
     wants_average : str
-        If the average of the models of all folds is wanted, the beginning of the error message in
-        case they have none; otherwise "". Models are not shared if it is wanted.
+        If the models of all folds are to be averaged, the beginning of the error message for
+        models that cannot be averaged; otherwise "". Such models are not shared with other runs.
     """
 
     cross_validation: CrossValidation
@@ -109,28 +110,28 @@ class Request:
 
     @cached_property
     def classes(self) -> Array | None:
-        """The sorted classes for a classifier; None for others and for several columns."""
+        """The sorted classes, if y is a single column of classes; else None."""
         has_one_column = self.data.y is None or self.data.y.ndim == 1
         return self.data.classes() if is_classifier(self.estimator) and has_one_column else None
 
     @cached_property
     def scoring(self) -> Scoring:
-        """The metrics; none if it is not scored."""
+        """The metrics; empty if the estimator is not scored."""
         if not self.is_scored:
             return Scoring((), ())
         scoring = scoring_for(self.settings.scored_by, self.estimator, self.settings.pooled)
         return replace(scoring, optimized=scoring.optimized[self.first_optimized :])
 
-    def once(self, name: str, find: Callable[[], T]) -> T:
-        """Return the value of ``find``, which is called once per request for each name."""
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """Return the value of ``compute()``, which is called once per request for each name."""
         if name not in self._found:
-            self._found[name] = find()
+            self._found[name] = compute()
         value: T = self._found[name]
         return value
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the first optimised score is pooled, so that there are no fold scores."""
+        """Whether the first optimised score is pooled and therefore has no fold scores."""
         return isinstance(self.scoring.first, Pooled)
 
     @property
@@ -147,9 +148,9 @@ class Request:
     @cached_property
     def needs_rows(self) -> bool:
         """Whether the scores of rows by the first optimised metric are needed."""
-        # Where each fold is a single row, its score is that of the row.
-        is_asked = self.settings.row_losses and not self.cross_validation.tests_single_rows
-        return self.is_scored and (is_asked or (self.wants_rows and self.has_row_scores))
+        # If each fold is a single row, its fold score is the row score.
+        is_requested = self.settings.row_losses and not self.cross_validation.tests_single_rows
+        return self.is_scored and (is_requested or (self.wants_rows and self.has_row_scores))
 
     @property
     def has_row_scores(self) -> bool:
@@ -161,22 +162,22 @@ class Request:
         """The metrics whose scores of single rows are needed."""
         if self.settings.method == "progressive":
             return self.scoring.metrics
-        is_asked = self.settings.is_early or self.settings.row_losses
-        return (self.scoring.first,) if is_asked else ()
+        is_requested = self.settings.is_early or self.settings.row_losses
+        return (self.scoring.first,) if is_requested else ()
 
     @cached_property
     def stored_methods(self) -> tuple[str, ...]:
-        """The response methods whose outputs for all rows outlive the evaluation.
+        """The response methods whose out-of-fold outputs are stored.
 
-        These are ``predict`` and ``predict_proba``, if a score needs them or all outputs are to be
-        stored.
+        ``predict`` and ``predict_proba`` are stored if a score needs them, or if all outputs are
+        to be stored.
         """
         wanted = self.cross_validation.search.keep_outputs
         if not wanted or self.settings.method == "progressive":
             return ()
-        scored = [m.of if isinstance(m, Pooled) else m for m in self.scoring.metrics]
-        made = [x for x in scored if isinstance(x, Loss) or x.is_made]
-        methods = [response_of(x, self.estimator) for x in made]
+        metrics = [m.of if isinstance(m, Pooled) else m for m in self.scoring.metrics]
+        metrics = [m for m in metrics if isinstance(m, Loss) or m.is_made]
+        methods = [response_of(metric, self.estimator) for metric in metrics]
         if wanted == "all":
             method = "predict" if self.classes is None else "predict_proba"
             methods += [method] * may_have(self.estimator, method)
@@ -184,31 +185,31 @@ class Request:
 
     @property
     def needs_predictions(self) -> bool:
-        """Whether the predictions for all rows are needed beside the scores of folds."""
+        """Whether the predictions for all rows are needed in addition to fold scores."""
         return self.pools or self.needs_rows or bool(self.stored_methods)
 
     @property
     def stored_bytes_per_row(self) -> int:
-        """The bytes per row of ``stored_methods``."""
+        """The number of bytes per row that the outputs of ``stored_methods`` take."""
         n_classes = 1 if self.classes is None else len(self.classes)
-        n_numbers = {"predict": self.cross_validation.n_targets, "predict_proba": n_classes}
+        n_outputs = {"predict": self.cross_validation.n_targets, "predict_proba": n_classes}
         item_size = self.cross_validation.output_type.itemsize
-        return item_size * sum(n_numbers[method] for method in self.stored_methods)
+        return item_size * sum(n_outputs[method] for method in self.stored_methods)
 
     def compact_output(self, response: Array, method: str) -> Array:
-        """Return outputs in a type of few bytes."""
-        kind: DTypeLike = self.cross_validation.output_type
+        """Return outputs in the dtype in which they are stored, which has few bytes."""
+        dtype: DTypeLike = self.cross_validation.output_type
         if self.classes is not None:
             is_code = method == "predict"
-            kind = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
+            dtype = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
         with np.errstate(over="ignore", invalid="ignore"):
-            return response.astype(kind)
+            return response.astype(dtype)
 
     def fit_on_all_rows(self, candidate: Candidate) -> Estimator:
-        """Return a clone of a candidate, fitted on all rows as given.
+        """Return a clone of a candidate that is fitted on all rows as given.
 
-        During ``fit``, each ``random_state=None`` has the seed of the cross-validation. Warn
-        before ``fit`` reads more rows into memory than ``max_memory`` allows.
+        During ``fit``, the seed of the cross-validation replaces each ``random_state=None``. Warn
+        if ``fit`` will read more rows into memory than ``max_memory`` allows.
         """
         data = self.data
         data.require_local(f"fit of {name_of(candidate)}", "; use refit=False instead")
@@ -231,7 +232,7 @@ class Request:
 
 @dataclass(frozen=True)
 class FoldScorer:
-    """A scorer of predictions by the metrics of a request.
+    """Scores the predictions of a candidate by the metrics of a request.
 
     Attributes
     ----------
@@ -246,18 +247,21 @@ class FoldScorer:
     def score_folds(
         self, rows: TestedRows, called: Mapping[int, Array] | None = None
     ) -> FoldScores:
-        """Return the scores of folds; ``called`` has those that need more than predictions."""
+        """Return the fold scores by all metrics.
+
+        ``called`` has the scores of scorers that need more than predictions, by metric index.
+        """
         request = self.request
         metrics, classes = request.scoring.metrics, request.classes
         return scores_of_folds(metrics, rows, self.estimator, classes, called)
 
     def score_rows(self, rows: TestedRows) -> Array:
-        """Return the scores of rows by the first optimised metric, (n_rows,) of float64."""
+        """Return the score of each row by the first optimised metric, as float64."""
         request = self.request
         return scores_of_rows(request.scoring.first, rows, self.estimator, request.classes)
 
     def score_pooled(self, rows: TestedRows) -> Array:
-        """Return the pooled scores of the rows of a repeat and their errors, (n_metrics, 2)."""
+        """Return the pooled scores of a repeat and their standard errors, (n_metrics, 2)."""
         metrics = self.request.scoring.metrics
         scores = np.full((len(metrics), 2), np.nan)
         for number, metric in enumerate(metrics):
@@ -267,7 +271,7 @@ class FoldScorer:
 
 
 def folds_key(request: Request, repeat: Repeat) -> bytes:
-    """Return a key of the folds of a repeat and the order of their rows."""
+    """Return a key for the folds of a repeat and the order of their rows."""
     name = partial(digest, repeat.key, repeat.cut.order.tobytes())
     return request.cross_validation.fact(("folds", repeat.number), name)
 
@@ -275,7 +279,7 @@ def folds_key(request: Request, repeat: Repeat) -> bytes:
 def score_cache(
     request: Request, repeat: Repeat, engine: str, parts: Sequence[object]
 ) -> ScoreCache:
-    """Return the place in the cache for an engine's scores, before the free parameters are set."""
+    """Return the cache for the scores of a repeat; its key lacks the free parameters."""
     cross_validation = request.cross_validation
     cache, data = cross_validation.shared.cache, cross_validation.data_key()
     folds = folds_key(request, repeat)
@@ -283,7 +287,7 @@ def score_cache(
 
 
 def packed_sizes(request: Request, repeat: Repeat) -> list[int]:
-    """Return the length of each part of the stored scores of a repeat."""
+    """Return the lengths of the arrays that ``scorebook.pack`` stores for a repeat."""
     n_metrics, n_folds = len(request.scoring.metrics), repeat.cut.n_folds
     has_spreads = not request.cross_validation.tests_single_rows
     n_spreads = SPREAD_SIZE * n_metrics * n_folds * has_spreads

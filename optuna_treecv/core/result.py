@@ -1,4 +1,4 @@
-"""The results of a cross-validation: scores, standard errors, intervals and comparisons."""
+"""Results of a cross-validation: scores, standard errors, confidence intervals, comparisons."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,22 +26,25 @@ from optuna_treecv.types import Estimator
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The mean score of the folds by the number of trees, as ``CVResult.curve``.
+    """The mean score of the folds as a function of the number of trees; see ``CVResult.curve``.
 
     Attributes
     ----------
     n_trees : ndarray of shape (n_sizes,), int
-        The numbers of trees, rising. Boosters of several classes have a tree for each of them.
+        The numbers of trees, in ascending order. A boosting round of a multiclass booster adds one
+        tree per class.
     mean : ndarray of shape (n_sizes,)
-        The mean score of the folds by the first optimised metric.
+        The mean over folds the name of the first optimised score.
     std_error : ndarray of shape (n_sizes,)
-        The standard deviation of the scores of folds over the square root of their number, NaN for
-        one fold. It is a rough guide, because folds share training rows.
+        The standard deviation of the fold scores, divided by the square root of the number of
+        folds; NaN for one fold. It is only approximate, because folds share training rows.
     best : int
-        The number of trees with the best mean, the smallest one if there are several.
+        The number of trees with the best mean score; if several have this mean, the smallest of
+        them.
     oob_score : float or None
-        The mean of ``oob_score_`` of the forests of the folds; None if ``oob_score`` is not set,
-        for ``n_estimators="best"``, for truncated trees, and if the scores were stored.
+        The mean over folds of ``oob_score_``. None if ``oob_score`` is not set, for
+        ``n_estimators="best"``, for truncated trees, and if the scores were read from a cache or
+        store.
     """
 
     n_trees: Array
@@ -52,17 +55,17 @@ class Curve:
 
     @classmethod
     def of(cls, scores: Array, n_trees: Array, sign: float, patience: int | None) -> "Curve":
-        """Return the curve of these folds, up to the point of early stopping.
+        """Create a curve from the scores of all folds, up to the point of early stopping.
 
         Parameters
         ----------
         scores : ndarray of shape (n_folds, n_sizes)
         n_trees : ndarray of shape (n_sizes,), int
         sign : float
-            -1 where larger scores are better.
+            1 if smaller scores are better, -1 if larger scores are better.
         patience : int or None
-            The number of trees without a better mean after which the curve ends; None: it ends
-            with the scores.
+            The curve ends after this number of trees without a better mean; None: the curve has
+            all scores.
         """
         losses = sign * scores.mean(axis=0)
         best_so_far = np.minimum.accumulate(losses)
@@ -78,12 +81,12 @@ class Curve:
         return cls(n_trees, scores.mean(axis=0), errors, int(n_trees[at_best[len(n_trees) - 1]]))
 
     def in_brief(self, most: int = 32) -> list[list[float | None]]:
-        """Return evenly spaced points of the curve and the best point, for display.
+        """Return a selection of evenly spaced points and the best point of the curve, for display.
 
         Parameters
         ----------
         most : int, default=32
-            The most numbers of trees besides the best.
+            The maximum number of points besides the best one.
 
         Returns
         -------
@@ -101,7 +104,7 @@ class Curve:
 
     @property
     def value(self) -> float:
-        """The best mean."""
+        """The best mean score."""
         return float(self.mean[np.searchsorted(self.n_trees, self.best)])
 
     def has_ended(self, patience: int | None) -> bool:
@@ -110,31 +113,32 @@ class Curve:
         Parameters
         ----------
         patience : int or None
-            The number of trees without a better mean after which it ends; None: it never does.
+            The number of trees without a better mean after which training ends; None: there is no
+            early stopping.
 
         Returns
         -------
         bool
-            False if all numbers of trees have scores.
+            Whether training ended before the maximum number of trees.
         """
         return patience is not None and int(self.n_trees[-1]) - self.best >= patience
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single ==
 class Score:
-    """The result of a cross-validation by one loss or scorer.
+    """The result of a cross-validation for one loss or scorer.
 
     Attributes
     ----------
     test_score : ndarray of shape (n_repeats * n_folds,)
-        The score of each fold, in the order of the folds, repeat after repeat. Fold i of
-        leave-one-out tests row i. A pooled score has one value for each repeat, and no fold
+        The score of each fold, in the order of the folds, one repeat after the other. In
+        leave-one-out, fold i tests row i. A pooled score has one value per repeat instead of fold
         scores.
     mean : float
         The mean of ``test_score``.
     std : float or None
-        The standard deviation of the fold scores. None if the mean is not finite, there is a
-        single score, or the score is pooled.
+        The standard deviation of the fold scores. None if the mean is not finite, if there is only
+        one score, or if the score is pooled.
     std_error : float or None
         The standard error of the mean, see ``CVResult``.
     direction : {"minimize", "maximize"}
@@ -162,7 +166,7 @@ class Score:
                 by_rows = row_error(self._behind)
             if tested.n_folds > 1:
                 by_folds = fold_error(by_fold, tested.n_folds, overlap)
-        # Over rows if their scores are known, else over folds.
+        # The standard error over rows is preferred, if the scores of rows are known.
         return next((float(x) for x in (by_rows, by_folds) if np.isfinite(x)), None)
 
     def interval(
@@ -180,7 +184,7 @@ class Score:
         level : float, default=0.95
             The probability with which the interval covers its target.
         loss_range : (float, float), default=None
-            The least and the largest score of a row, for "hoeffding".
+            The minimum and maximum score of a row, for "hoeffding".
 
         Returns
         -------
@@ -190,12 +194,12 @@ class Score:
         Raises
         ------
         ValueError
-            If the score has no such interval.
+            If this method is not available for the score.
         """
         return compute_interval(self._scores(), method, level, loss_range)
 
     def _scores(self) -> Scores:
-        """Return the scores of folds and rows behind the mean."""
+        """Return the fold scores and row statistics; raise an error if they are unknown."""
         if self._behind is None:
             raise ValueError(
                 "an interval needs the scores of all folds; a pooled score has only std_error, "
@@ -218,53 +222,55 @@ class CVResult:
     Attributes
     ----------
     test_score : ndarray of shape (n_repeats * n_folds,)
-        The score of each fold, in the order of the folds, repeat after repeat. Fold i of
-        leave-one-out tests row i. A pooled score has one value for each repeat, and no fold
+        The score of each fold, in the order of the folds, one repeat after the other. In
+        leave-one-out, fold i tests row i. A pooled score has one value per repeat instead of fold
         scores. With several scores, this and the next four are those of the first optimised one.
     mean : float
-        The mean of ``test_score``, the R of the TreeCV paper.
+        The mean of ``test_score``; R in the TreeCV paper.
     std : float or None
-        The standard deviation of the fold scores, as scikit-learn's ``std_test_score``. None if
-        the mean is not finite, there is a single score, or the score is pooled.
+        The standard deviation of the fold scores, like ``std_test_score`` in scikit-learn. None if
+        the mean is not finite, if there is only one score, or if the score is pooled.
     std_error : float or None
-        The standard error of the mean. It is computed over rows if a fold's score is a mean over
-        its rows (Bayle et al. 2020), over rows by the jackknife if the score is pooled, and
-        otherwise over folds. More repeats do not make it smaller, because they have the same rows.
+        The standard error of the mean. It is computed over rows if each fold score is a mean over
+        rows (Bayle et al. 2020), over rows by the jackknife if the score is pooled, and over folds
+        otherwise. More repeats do not make it smaller, because all repeats have the same rows.
     std_over_repeats : float or None
-        The standard deviation of the means of the repeats: how far the order of the rows moves the
-        mean. None for a single repeat, and for hold-outs, whose repeats have other test rows.
+        The standard deviation of the means of the repeats. It shows how much the mean depends on
+        how the rows were shuffled. None for a single repeat, and for hold-outs, whose repeats have
+        different test rows.
     scores : dict of str to Score
-        The result of each score by its name, in the order of ``scoring``. Each has
-        ``test_score``, ``mean``, ``std``, ``std_error``, ``direction`` and ``interval``.
+        The results for all scores, by name, in the order of ``scoring``. Each result has the
+        attributes ``test_score``, ``mean``, ``std``, ``std_error`` and ``direction`` and the
+        method ``interval``.
     row_losses : ndarray of shape (n_rows,), float32, or None
-        With ``row_losses=True``, the score of each row of X by the model that has not seen it,
-        averaged over repeats; NaN for rows that no fold tests. Otherwise None.
+        With ``row_losses=True``, the score of each row of X, computed with the model that was not
+        trained on this row and averaged over repeats; NaN for rows that no fold tests. Otherwise
+        None.
     method : {"exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", "chain", \
             "fit", "standard", "holdout", "progressive"}
-        How the folds were evaluated. "chain" is what the tree becomes for a splitter of time
-        series.
+        How the folds were evaluated. "chain" is the form of "treecv" for time series splitters.
     why : str
-        Why "auto" has chosen this method and not a faster one; "" if the user chose.
+        The reason why "auto" has chosen this method; "" if the user has chosen the method.
     n_folds : int
-        Folds per repeat.
+        The number of folds per repeat.
     n_updates : int
-        Row updates: rows trained on, counted over all models.
+        The number of row updates: the rows trained on, summed over all trainings.
     n_updates_saved : int
-        Row updates that sharing models with other evaluations made unnecessary.
+        The number of row updates that were avoided by reusing models of other evaluations.
     n_updates_standard : int
-        Row updates that k trainings from scratch would take.
+        The number of row updates that k trainings from scratch would need.
     seconds : float
-        The time from prepared rows to scores.
+        The time for training and scoring, in seconds.
     seconds_prepare : float
-        The time to check, permute and pad the rows.
+        The time for checking, permuting and padding the rows, in seconds.
     diverged_folds : int
-        Folds whose model or loss was not finite. Such a fold scores 1 for "error", inf for other
-        losses and -inf for scorers.
+        The number of folds whose model or loss was not finite. The score of such a fold is 1 for
+        "error", inf for other losses and -inf for scorers.
     curve : Curve or None
-        For an ensemble that grows tree by tree: ``n_trees``, and ``mean`` and ``std_error`` of the
-        scores for each of these numbers; ``best``, the number with the best mean; and
-        ``oob_score``. None for other estimators, and if the scores of an earlier evaluation were
-        stored.
+        The learning curve of an ensemble that grows tree by tree. Its attributes are ``n_trees``;
+        ``mean`` and ``std_error`` of the scores for each of these numbers of trees; ``best``, the
+        number of trees with the best mean; and ``oob_score``. None for other estimators, and if
+        the scores were read from a cache or store.
     """
 
     test_score: Array
@@ -281,9 +287,9 @@ class CVResult:
     seconds: float
     seconds_prepare: float
     diverged_folds: int
-    _name: str = field(repr=False)  # of the first optimised score
+    _name: str = field(repr=False)  # the name of the first optimised score
     curve: Curve | None = None
-    _kfold_estimator: Estimator = field(default=None, repr=False)  # or the error why there is none
+    _kfold_estimator: Estimator = field(default=None, repr=False)  # or the error to raise
 
     @property
     def std_error(self) -> float | None:
@@ -309,46 +315,46 @@ class CVResult:
     ) -> Interval:
         r"""Return a confidence interval around ``mean``.
 
-        * "bayle" covers the mean risk of the k models of the folds. It is :math:`R \pm z
+        * "bayle" covers the mean risk of the k fold models. It is :math:`R \pm z
           \hat\sigma_n / \sqrt n` with :math:`\hat\sigma_n^2 = \frac{1}{n} \sum_i (\ell_i - R)^2`
-          over the losses of all n rows [1]_. It is too narrow for the risk of one model that is
-          trained on all rows, above all for learners whose model depends much on the order of
-          the rows.
-        * "nadeau_bengio" covers the expected risk of a model that is trained on as many other
-          rows. It is Student's interval of the J fold scores with the variance :math:`(1 / J +
-          n_2 / n_1) S^2` for :math:`n_2` test and :math:`n_1` training rows [2]_. It takes any
+          over the losses of all n rows [1]_. It is too narrow for the risk of a single model that
+          is trained on all rows, especially for learners whose model strongly depends on the order
+          of the rows.
+        * "nadeau_bengio" covers the expected risk of a model that is trained on equally many new
+          rows. It is Student's interval of the J fold scores with the variance :math:`(1 / J + n_2
+          / n_1) S^2` for :math:`n_2` test and :math:`n_1` training rows [2]_. It supports any
           score.
-        * "hoeffding" covers the same as "bayle" for any distribution of losses within a range of
+        * "hoeffding" has the same target as "bayle", for any distribution of losses in a range of
           width b: :math:`R \pm b \sqrt{\ln(2 / \delta) / (2 m)}` with the m rows of one fold [3]_.
-          It is narrow only for progressive validation and hold-outs.
+          It is wide except for progressive validation and hold-outs.
 
         Parameters
         ----------
         method : {"bayle", "nadeau_bengio", "hoeffding"}, default="bayle"
-            The method. Scores that are not means over rows, such as "roc_auc", have only
-            "nadeau_bengio".
+            The method. For scores that are not means over rows, such as "roc_auc", only
+            "nadeau_bengio" is available.
         level : float, default=0.95
             The probability with which the interval covers its target, between 0 and 1.
         loss_range : (float, float), default=None
-            The least and the largest score of a row, for "hoeffding"; None if they are known, as
-            for "error".
+            The minimum and maximum score of a row, for "hoeffding". It may be None if the range is
+            known, as for "error".
 
         Returns
         -------
         Interval
-            ``low`` and ``high``, with their ``target`` in words; ``note`` gives the reasons why it
-            may be too narrow.
+            The interval, with the attributes ``low`` and ``high``, a description ``target`` of the
+            quantity that it covers, and a ``note`` if it may be too narrow.
 
         Raises
         ------
         ValueError
-            If an argument is wrong, or the score has no such interval.
+            If an argument is invalid, or if this method is not available for the score.
 
         Warns
         -----
         UserWarning
-            If a Hoeffding interval is wider than the range of the score, or if rows of one group
-            or of a time series are taken as independent.
+            If a Hoeffding interval is wider than the range of the score, or if rows are assumed to
+            be independent although they have groups or belong to a time series.
 
         References
         ----------
@@ -377,30 +383,32 @@ class CVResult:
         return self.scores[self._name].interval(method, level, loss_range)
 
     def compare(self, other: "CVResult", level: float = 0.95) -> PairedDifference:
-        """Return the mean of this evaluation minus that of another, paired on the same folds.
+        """Compare the mean with that of another evaluation on the same folds.
 
-        Evaluations on the same folds err on the same rows, so the standard error of their
-        difference is often much smaller than those of their means. With ``row_losses=True`` in
-        both, the pairs are rows; otherwise they are folds; see the attribute ``by``.
+        Two evaluations on the same folds tend to have large losses on the same rows. Therefore,
+        the standard error of their difference is often much smaller than the standard errors of
+        the two means. If both evaluations have ``row_losses=True``, scores are paired by row;
+        otherwise, they are paired by fold. The attribute ``by`` of the result says which.
 
         Parameters
         ----------
         other : CVResult
-            An evaluation by the same score, with the same folds of the same rows. Its estimator
-            and its features may differ.
+            An evaluation by the same score on the same folds of the same rows. Its estimator and
+            its features may differ.
         level : float, default=0.95
             The probability with which the interval covers the difference.
 
         Returns
         -------
         PairedDifference
-            The mean difference, its standard error and its interval.
+            The mean of this evaluation minus the mean of ``other``, with its standard error and
+            confidence interval.
 
         Raises
         ------
         ValueError
-            If folds, rows or scores of the evaluations differ, if a score is infinite, or if there
-            is only one fold and no ``row_losses``.
+            If the folds, the rows or the scoring of the evaluations differ, if a score is not
+            finite, or if there is only one fold and ``row_losses`` is None.
 
         Examples
         --------
@@ -427,7 +435,8 @@ class CVResult:
             is_same = a.name == b.name
         if not is_same:
             raise ValueError(
-                f"other must have the same score, {self._name!r}, got a result of {other._name!r}."
+                f"other must be scored by the same metric, {self._name!r}, got a result for "
+                f"{other._name!r}."
             )
         if why := ours.tested.reason_not_comparable(theirs.tested):
             raise ValueError(f"other must be evaluated on the same folds of the same rows: {why}.")
@@ -445,20 +454,22 @@ class CVResult:
     def kfold_estimator(self) -> Estimator:
         """Return the average of the models of all folds, as a fitted estimator.
 
-        Its ``coef_`` and ``intercept_`` are the means of those of the fold models. If the last
-        steps of training change the weights much, it predicts better than the model that is
-        trained on all rows. The cross-validated score is that of the single fold models.
+        Its ``coef_`` and ``intercept_`` are the means over the fold models. If the weights still
+        change considerably in the last steps of training, the average predicts better than a model
+        that is trained on all rows. The cross-validated score applies to the single fold models,
+        not to their average.
 
         Returns
         -------
         estimator
-            A linear estimator that predicts. It has no state to continue training from; the
-            learners of this package refuse ``partial_fit``.
+            A fitted linear estimator. It has no optimiser state from which training could be
+            continued, so ``partial_fit`` of the learners of this package raises an error.
 
         Raises
         ------
         ValueError
-            If ``kfold_models`` was not True in the cross-validation, or if a model has diverged.
+            If ``kfold_models`` was not True in the cross-validation, or if a fold model has
+            diverged.
 
         Examples
         --------
@@ -501,7 +512,7 @@ class CVResult:
         return html_table(f"CVResult: {', '.join(names)}", rows, strip)
 
     def __repr__(self) -> str:
-        """Return all attributes except the fold scores, of which there may be half a million."""
+        """Return all attributes except the fold scores, which may be very long."""
         several = ""
         if len(self.scores) > 1:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
@@ -525,7 +536,7 @@ class CVResult:
 
 
 def _spread(std: float | None, std_error: float | None) -> str:
-    """Return the standard deviation over folds and the standard error, unless None, as text."""
+    """Return the standard deviation and the standard error as text, without values of None."""
     spreads = {"std": std, "std_error": std_error}
     return (
         ", ".join(f"{name}={value:.6g}" for name, value in spreads.items() if value is not None)
@@ -534,9 +545,9 @@ def _spread(std: float | None, std_error: float | None) -> str:
 
 
 def mean_and_std(scores: Array) -> tuple[float, float | None]:
-    """Return mean and standard deviation of scores; the latter is None if a score is infinite.
+    """Return the mean and the standard deviation; the latter is None for infinite scores.
 
-    Both are NaN without scores, if the evaluation was ended before the first one.
+    Both are NaN if there are no scores, because the evaluation was stopped before the first one.
     """
     if len(scores) == 0:
         return np.nan, np.nan

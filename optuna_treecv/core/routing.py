@@ -1,7 +1,7 @@
-"""The metadata of estimators and scores besides X and y: weights and arguments of ``fit``.
+"""Metadata of estimators and scorers: weights of the rows, and further arguments of ``fit``.
 
-``params`` is routed as by scikit-learn's ``cross_validate``: everything goes to ``fit``, or with
-``enable_metadata_routing=True`` to the methods that request it.
+``params`` is routed as in scikit-learn's ``cross_validate``. All of it is passed to ``fit``, or,
+with ``enable_metadata_routing=True``, to the methods that request it.
 """
 
 from collections.abc import Collection
@@ -44,12 +44,12 @@ _WEIGHTS = "sample_weight"
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata of an estimator and its scores.
+    """The metadata of an estimator and its scorers.
 
     Attributes
     ----------
     weights, score_weights : ndarray of shape (n_rows,), float64, or None
-        The weights of the rows as given in training and in scores; None: all are 1.
+        The weights of the rows as given, in training and in scores; None: all weights are 1.
     others : dict
         Further arguments of ``fit``.
     is_routed : bool
@@ -63,23 +63,23 @@ class Metadata:
 
     @property
     def score_weights_name(self) -> str:
-        """The name of the argument that gives the weights in scores."""
+        """The name of the argument that sets the weights in scores."""
         return _WEIGHTS if self.score_weights is self.weights else "score_weight"
 
     def is_empty(self) -> bool:
-        """Return whether all weights are 1 and ``fit`` gets no further arguments."""
+        """Return whether there are neither weights nor further arguments of ``fit``."""
         return self.weights is None and self.score_weights is None and not self.others
 
     def equals(self, other: "Metadata") -> bool:
-        """Return whether both contain the same objects."""
+        """Return whether both contain the same objects, compared by identity."""
         return (
             self.weights is other.weights
             and self.score_weights is other.score_weights
             and _identities(self.others) == _identities(other.others)
         )
 
-    def name(self) -> bytes | None:
-        """Return the key of the weights and arguments, equal in later processes; None: no key."""
+    def key(self) -> bytes | None:
+        """Return a key of the weights and arguments that is valid in other processes, or None."""
         weights = data_digest(self.weights, self.score_weights)
         assert weights is not None  # they are arrays of numbers
         parts = [weights, encode(self.is_routed)]
@@ -92,7 +92,7 @@ class Metadata:
         return digest(*parts)
 
     def to_fit(self, estimator: Estimator) -> dict[str, object]:
-        """Return the arguments of an estimator's ``fit`` on all rows, besides X and y."""
+        """Return the arguments besides X and y for fitting an estimator on all rows."""
         if self.weights is None:
             return dict(self.others)
         return {**self.others, _weights_name(estimator, self.is_routed): self.weights}
@@ -100,7 +100,7 @@ class Metadata:
     def reason_not_incremental(self, estimator: Estimator) -> str:
         """Return the reason why an estimator cannot be trained incrementally; else ""."""
         if self.others:
-            return f"partial_fit is not given {', '.join(map(repr, self.others))} of params"
+            return f"partial_fit does not get {', '.join(map(repr, self.others))} of params"
         if self.weights is None:
             return ""
         if not takes_weights(estimator):
@@ -110,23 +110,24 @@ class Metadata:
         return ""
 
     def reason_not_from_sums(self, estimator: Estimator) -> str:
-        """Return the reason why models do not follow from sums over weighted rows; else ""."""
+        """Return the reason why sums over weighted rows do not give the models; else ""."""
         if self.others:
             return f"fit gets {', '.join(map(repr, self.others))} of params"
         if self.weights is None or not self.is_routed:
             return ""
         if not _reach_only_last_step(estimator, self.weights):
-            return "weights are routed to other steps than the last one"
+            return "weights are routed to steps other than the last one"
         return ""
 
     def check_fit(self, estimator: Estimator, searched: Collection[str] = ()) -> None:
-        """Refuse arguments that an estimator's ``fit`` does not take.
+        """Raise an error for arguments that the ``fit`` of an estimator does not accept.
 
         Parameters
         ----------
         estimator : estimator
         searched : collection of str
-            The parameters that a search sets. Steps of a Pipeline among them are not checked.
+            The names of the parameters that a search sets. If it sets a step of a Pipeline, the
+            arguments of this step are not checked.
         """
         arguments = self.to_fit(estimator)
         if self.is_routed and isinstance(estimator, Pipeline):
@@ -146,46 +147,46 @@ class Metadata:
                 )
 
     def check_fold_weights(self, cut: Cut, of_folds: bool) -> None:
-        """Refuse folds whose training rows, or whose test rows, all have the weight 0.
+        """Raise an error if all training rows or all test rows of a fold have the weight 0.
 
         Parameters
         ----------
         cut : Folds or Splits
             The folds or splits.
         of_folds : bool
-            Whether any score is computed per fold, and not all are pooled.
+            Whether any score is computed per fold, so that test rows need a positive weight.
         """
         if self.weights is not None:
-            number = find_empty_fold(cut, cut.count(self.weights > 0)[0])
-            if number is not None:
+            fold = find_empty_fold(cut, cut.count(self.weights > 0)[0])
+            if fold is not None:
                 raise ValueError(
                     "sample_weight must be above 0 for a training row of each fold, but is 0 for "
-                    f"all training rows of fold {number}; use fewer folds, for example, instead."
+                    f"all training rows of fold {fold}; use, for example, fewer folds instead."
                 )
         if of_folds and self.score_weights is not None:
-            number = find_empty_fold(cut, cut.count(self.score_weights > 0)[1])
-            if number is not None:
+            fold = find_empty_fold(cut, cut.count(self.score_weights > 0)[1])
+            if fold is not None:
                 raise ValueError(
-                    f"{self.score_weights_name} must be above 0 for a test row of each fold, "
-                    f"but is 0 for all test rows of fold {number}, whose score would be 0/0; use "
-                    "fewer folds, score_weight=None or pooled scores, for example, instead."
+                    f"{self.score_weights_name} must be above 0 for a test row of each fold, but "
+                    f"is 0 for all test rows of fold {fold}, whose score would be 0/0; use, for "
+                    "example, fewer folds, score_weight=None or pooled scores instead."
                 )
 
     def warn_if_weights_unused(self, cut: Cut) -> None:
-        """Warn if each fold tests a single row, so that weights do not change the scores."""
+        """Warn if weights have no effect on scores because each fold tests a single row."""
         weights = self.score_weights
         if weights is None or np.all(weights == weights[0]) or cut.n_tested > cut.n_folds:
             return
         warn_caller(
             f"{self.score_weights_name} has no effect on scores if each fold tests one row, "
-            "because the weighted mean of one loss is that loss; use scoring=pooled('error'), for "
-            "example, to weigh all rows in one score, or score_weight=None for the same scores "
-            "without this warning."
+            "because the weighted mean of one loss is that loss; use, for example, "
+            "scoring=pooled('error') to weight all rows in one score, or score_weight=None for "
+            "the same scores without this warning."
         )
 
 
 def find_empty_fold(cut: Cut, counts: Array) -> int | None:
-    """Return the number of a fold whose count is 0; None if there is none."""
+    """Return the index of a fold whose count is 0; None if there is none."""
     return None if np.all(counts) else cut.number(int(np.argmin(counts)))
 
 
@@ -225,14 +226,14 @@ class MetadataArguments:
             self._score_weights = check_weights("score_weight", score_weight, n_rows)
 
     def metadata_for(self, estimator: Estimator, scorers: Sequence[object]) -> Metadata:
-        """Return the metadata of an estimator and its scores.
+        """Return the metadata of an estimator and its scorers.
 
         Parameters
         ----------
         estimator : estimator
         scorers : sequence of callable or None
-            The scorers; None for a loss, for which the estimator's ``score`` makes the requests.
-            They get nothing if ``score_weight`` is None.
+            The scorers. None stands for a loss, whose metadata are those that the estimator's
+            ``score`` requests. Scorers get no metadata if ``score_weight`` is None.
         """
         weights, score_weights = self._weights, self._score_weights
         to_fit = self._params
@@ -260,7 +261,7 @@ class MetadataArguments:
         return Metadata(weights, score_weights, others, self._is_routed)
 
     def _check(self, name: str, value: ArrayLike) -> Array:
-        """Return checked weights of ``params``, the same array for the same object."""
+        """Return checked weights; the array is the same if the same object is given again."""
         param = next((key for key, p in self._params.items() if p is value), name)
         if param not in self._checked:
             weights = check_weights(f"params[{param!r}]", value, self._n_rows)
@@ -270,18 +271,18 @@ class MetadataArguments:
     def _route_params(
         self, estimator: Estimator, scorers: Sequence[object]
     ) -> tuple[dict[str, Opaque], dict[str, Opaque]]:
-        """Return the params that ``fit`` requests, and those that all scores request."""
-        of_estimator = MethodMapping().add(caller="fit", callee="fit")
-        to_score = MethodMapping().add(caller="fit", callee="score")
+        """Return the params that ``fit`` requests, and the params that the scorers request."""
+        fit_mapping = MethodMapping().add(caller="fit", callee="fit")
+        score_mapping = MethodMapping().add(caller="fit", callee="score")
         router = MetadataRouter(owner="cross_validate")
         names = []
         for number, scorer in enumerate(scorers if self._weighs_scores else ()):
             names.append("estimator" if scorer is None else f"scorer{number}")
             if scorer is not None:
-                router.add(**{names[-1]: scorer}, method_mapping=to_score)
+                router.add(**{names[-1]: scorer}, method_mapping=score_mapping)
         if "estimator" in names:
-            of_estimator.add(caller="fit", callee="score")
-        router.add(estimator=estimator, method_mapping=of_estimator)
+            fit_mapping.add(caller="fit", callee="score")
+        router.add(estimator=estimator, method_mapping=fit_mapping)
         routed = _route("params", router, self._params)
         first, *more = [dict(routed[name]["score"]) for name in names] or [{}]
         if any(_identities(x) != _identities(first) for x in more):
@@ -293,21 +294,21 @@ class MetadataArguments:
 
 
 def part_of(params: Mapping[str, object], X: Features, rows: Array | None) -> dict[str, object]:
-    """Return the arguments of one fit, with the rows of those that have an entry for each row.
+    """Return the arguments of one fit, with rows selected from arrays that have an entry per row.
 
-    Others are copied, because a fit may change them: it updates ``coef_init`` in place, and
-    callbacks have state.
+    Other arguments are copied, because a fit may change them: ``coef_init`` is updated in place,
+    and callbacks have state.
     """
-    cut: dict[str, object] = _check_method_params(X, params, rows)
+    selected: dict[str, object] = _check_method_params(X, params, rows)
     for name, value in params.items():
-        if cut[name] is value:
-            with suppress(Exception):  # such as for an open file: all fits share it
-                cut[name] = deepcopy(value)
-    return cut
+        if selected[name] is value:
+            with suppress(Exception):  # such as an open file, which all fits share
+                selected[name] = deepcopy(value)
+    return selected
 
 
 def _route(argument: str, owner: object, params: Mapping[str, object]) -> Opaque:
-    """Route params by the requests of an object, or raise an error that names the argument."""
+    """Route params by the metadata requests of an object; errors name ``argument``."""
     try:
         with config_context(enable_metadata_routing=True):
             return process_routing(owner, "fit", **params)
@@ -322,14 +323,14 @@ def _identities(params: Mapping[str, object]) -> dict[str, int]:
 
 def _error_of_two_weights(argument: str, other: str) -> ValueError:
     return ValueError(
-        f"{other} must be None if {argument} gives the weights, because they are given twice."
+        f"{other} must be None if {argument} gives the weights, because they would be given twice."
     )
 
 
 def _weights_name(estimator: Estimator, is_routed: bool) -> str:
-    """Return the name under which ``fit`` takes the weights of the rows.
+    """Return the name of the ``fit`` argument for the weights of the rows.
 
-    A Pipeline without metadata routing passes them to the step that the name begins with.
+    Without metadata routing, the name for a Pipeline begins with the name of its last step.
     """
     if is_routed or not isinstance(estimator, Pipeline):
         return _WEIGHTS
@@ -351,7 +352,7 @@ def _reach_only_last_step(estimator: Estimator, weights: Array) -> bool:
 
 
 def _find_owner(estimator: Estimator, name: str, searched: Collection[str]) -> Estimator:
-    """Return the estimator or the step whose ``fit`` gets the argument of this name.
+    """Return the estimator, or the step of a Pipeline, whose ``fit`` gets the argument ``name``.
 
     Return None if a search sets the step.
     """
@@ -370,7 +371,7 @@ def _find_owner(estimator: Estimator, name: str, searched: Collection[str]) -> E
 
 
 def _accepts_argument(estimator: Estimator, name: str) -> bool:
-    """Return whether an estimator's ``fit`` has an argument of this name, or takes any."""
+    """Return whether the ``fit`` of an estimator accepts an argument of this name."""
     try:
         parameters = inspect.signature(estimator.fit).parameters
     except AttributeError:  # a step "passthrough"
@@ -382,7 +383,7 @@ def _accepts_argument(estimator: Estimator, name: str) -> bool:
 
 
 def _weights_advice(estimator: Estimator) -> str:
-    """Return advice on the name of the weights in a Pipeline; "" for other estimators."""
+    """Return advice on the name of the weights argument of a Pipeline; "" for other estimators."""
     if not isinstance(estimator, Pipeline):
         return ""
-    return f"; use {_weights_name(estimator, False)!r}, for example, instead"
+    return f"; use, for example, {_weights_name(estimator, False)!r} instead"

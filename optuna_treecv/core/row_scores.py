@@ -1,4 +1,4 @@
-"""The scores of single rows while a model is trained, and the steps at which they are reported."""
+"""Scores of single rows during training, and the steps at which they are reported."""
 
 from collections.abc import Collection
 from copy import copy
@@ -12,33 +12,36 @@ from optuna_treecv.types import Array
 #: The number of steps in one pass over the rows.
 STEPS_PER_PASS = 16
 
-#: The first step that is reported, an eighth of a pass, and the last one of the pass.
-FIRST_STEP, LAST_STEP = 2, STEPS_PER_PASS
+#: The first step that is reported, after an eighth of a pass.
+FIRST_STEP = 2
+#: The last step of the pass.
+LAST_STEP = STEPS_PER_PASS
 
-#: The number of folds that are scored before all others, and the fewest folds for which it pays.
+#: The number of folds that are scored before all others.
 NESTED_FOLDS = 16
+#: The minimum number of folds for scoring nested folds first.
 MIN_FOLDS_FOR_NESTED = 2 * NESTED_FOLDS
 
 
-#: The end of the spine.
+#: The first leaf of the tree. The spine is the path from the root to this leaf.
 FIRST_LEAF = Node(0, 1)
 
-#: The step at which the nested folds are scored, because they take four passes.
+#: The step at which the nested folds are scored. Training their models takes about four passes.
 NESTED_STEP = 4 * STEPS_PER_PASS
 
 
 class RowScores:
-    """A growing sequence of the scores of rows.
+    """A sequence of row scores to which further rows are appended.
 
     Parameters
     ----------
     n_rows : int
-        The largest number of rows.
+        The maximum number of rows.
     has_weights : bool
     ends : collection of int
-        The numbers of rows after which their scores are requested.
+        The numbers of rows after which the scores so far are requested.
     dtype : dtype
-        The type of the scores.
+        The dtype of the scores.
 
     Attributes
     ----------
@@ -52,7 +55,7 @@ class RowScores:
         self, n_rows: int, has_weights: bool, ends: Collection[int] = (), dtype: type = np.float64
     ) -> None:
         self.n_rows = 0
-        # Half of a step's rows are rounded up, as in ``tail``.
+        # Half of the rows are rounded up, as in ``tail``.
         self.marks = sorted({*ends, *((end + 1) // 2 for end in ends)})
         self._values: Array = np.empty(n_rows, dtype)
         self._weights = np.empty(n_rows) if has_weights else None
@@ -77,18 +80,18 @@ class RowScores:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes that the scores take."""
+        """The number of bytes of the scores and weights."""
         return self._values.nbytes + (0 if self._weights is None else self._weights.nbytes)
 
     def first(self, n_rows: int) -> "RowScores":
-        """Return the scores of the first rows."""
+        """Return the scores of the first ``n_rows`` rows."""
         first = copy(self)
         first.n_rows = n_rows
         return first
 
     @property
     def tail(self) -> "slice[int]":
-        """The second half of the rows so far."""
+        """The slice of the second half of the rows so far."""
         return slice((self.n_rows + 1) // 2, self.n_rows)
 
     def mean(self, rows: "slice[int]") -> float:
@@ -102,14 +105,15 @@ class RowScores:
 
 
 def spine_length(plan: Partition) -> int:
-    """Return the number of rows on which the model of the first leaf is trained."""
+    """Return the number of rows on which the model of the first fold is trained."""
     return plan.n_rows - (plan.begin(1) - plan.begin(0))
 
 
 def spine_steps(plan: Partition) -> dict[int, int]:
-    """Return a dict from the number of rows trained on to the step that ends there.
+    """Return a dict that maps the number of rows trained on to the step that ends there.
 
-    A step is a sixteenth of a pass over all rows, rounded up. The last one ends with the spine.
+    A step is a sixteenth of a pass over all rows, rounded up. The last step ends when the model of
+    the first fold is complete.
     """
     length = spine_length(plan)
     steps: dict[int, int] = {}

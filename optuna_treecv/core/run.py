@@ -1,9 +1,10 @@
-"""The loop: the evaluation of a candidate, from stored results to new ones.
+"""The evaluation of a candidate: looking up stored results, computing and storing new ones.
 
-All state that changes during an evaluation is here. For each repeat, a run looks up stored results
-by the keys of the plan, lets the plan evaluate the missing folds, scores their predictions,
-reveals part after part, and stores new results. If a plan fails for a candidate, the folds are
-refitted, unless ``method`` names its engine.
+All state that changes during an evaluation is in this module. For each repeat, a run looks up
+stored results by the keys of the plan, lets the plan evaluate the missing folds, scores their
+predictions, reveals the scores of one part of the folds after another, and stores new results. If
+a plan fails for a candidate, the folds are refitted one by one, unless ``method`` is the name of
+the engine.
 """
 
 from collections import deque
@@ -67,18 +68,18 @@ RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samp
 
 @dataclass(eq=False)
 class Precomputed:
-    """The results of a candidate on a repeat that a batch has computed ahead of its run.
+    """The results of a candidate on a repeat that a batch has computed before its run.
 
     Attributes
     ----------
     cost : Cost
     events : list of Event
-        Early scores, and then the folds of the whole repeat, which are in the book, or ``Failed``;
-        only early scores if the candidate was pruned.
+        Early scores, followed by one event for all folds of the repeat, whose scores are in the
+        scorebook, or by ``Failed``. If the candidate was pruned, there are only early scores.
     since : datetime or None
-        The time after which other processes may have counted the row updates.
+        The time since which other processes may have counted the row updates.
     n_needed : int
-        The rows of all trainings of the folds so far.
+        The number of row updates that the folds so far need, including cached models.
     """
 
     cost: Cost = field(default_factory=Cost)
@@ -88,7 +89,7 @@ class Precomputed:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of early scores and records, which are not in the book."""
+        """The number of bytes of early scores and records, which are not in the scorebook."""
         early = [e.scores.n_bytes for e in self.events if isinstance(e, RowProgress)]
         records = [
             event.record.memory.nbytes
@@ -101,38 +102,39 @@ class Precomputed:
 class Run:
     """The evaluation of one candidate.
 
-    Iterate over ``events`` to the end, or stop early; then call ``result``. A second iteration
-    evaluates again.
+    Iterate over ``events``, to the end or until the candidate is pruned; then call ``result``.
+    Iterating a second time repeats the evaluation.
 
     Parameters
     ----------
     plan : Plan
     estimator : estimator
-        The candidate; it differs from the estimator of the plan's request in free parameters
-        alone.
+        The candidate. It differs from the estimator of the plan's request only in free parameters.
 
     Attributes
     ----------
     plan : Plan
-        After a failure, the fallback of the given plan.
+        The plan; after it has failed, its fallback.
     reason : str
-        Why "auto" has chosen the engine; "" if the user did.
+        The reason why "auto" has chosen the engine; "" if the user has chosen it.
     book : Scorebook
     curve : Curve or None
-        The scores after each number of trees, for a growing ensemble.
+        The scores as a function of the number of trees, for a growing ensemble.
     errors : dict of int to Exception
-        By the numbers of folds, over all repeats, the errors of those that could not be fitted.
+        The errors of folds that could not be fitted, by fold index. The index counts the folds of
+        all repeats.
     precomputed : dict of int to Precomputed
-        By repeat, the results of a batch that are not iterated over yet.
+        The results of a batch that have not been iterated over yet, by repeat.
     uncounted_since : datetime or None
-        The time after which trials of other processes may have counted ``Cost.n_uncounted``;
-        None: at any time.
+        The time since which trials of other processes may have counted ``Cost.n_uncounted``; None:
+        they may have counted it at any time.
     is_leased : bool
-        Whether other processes may wait for the results, so that they are stored at once.
+        Whether other processes may be waiting for the results. If so, the results are stored
+        immediately.
     comes_again : bool
-        Whether another run may have the same parameters, so that its results are stored.
+        Whether another run may have the same parameters, so that it is useful to store results.
     watch : Watch or None
-        Requests early scores while several candidates are evaluated together.
+        Requests early scores while several candidates are evaluated in a batch.
     """
 
     def __init__(self, plan: Plan, estimator: Estimator) -> None:
@@ -149,7 +151,7 @@ class Run:
         self._reset()
 
     def _reset(self) -> None:
-        """Discard the state of an evaluation, except precomputed results."""
+        """Discard the state of the previous evaluation, except precomputed results."""
         if not self.precomputed:
             self._book = None
         self.curve: Curve | None = None
@@ -158,19 +160,19 @@ class Run:
         self._models: list[FoldModels] = []
 
     def with_estimator(self, estimator: Estimator) -> "Run":
-        """Return a run of another candidate of the same plan, after checks of its parameters."""
+        """Return a run of another candidate by the same plan; check its parameters."""
         self.plan.check(estimator)
         return Run(self.plan, estimator)
 
     def with_row_scores(self) -> "Run":
-        """Return a run that also scores single rows, unless results are precomputed."""
+        """Return a run that also scores rows, or this run if its results are precomputed."""
         if self.precomputed or not self.request.has_row_scores:
             return self
         plan = self.plan.with_request(replace(self.request, wants_rows=True))
         return Run(plan, self.estimator)
 
     def with_first_metric(self, number: int) -> "Run":
-        """Return a copy whose first optimised score is another one of them."""
+        """Return a copy that uses the optimised metric with this index as the first one."""
         other = copy(self)
         other.request = replace(self.request, first_optimized=number)
         return other
@@ -181,10 +183,10 @@ class Run:
             self._book = Scorebook(self.request, self.estimator)
         return self._book
 
-    # Results: their keys, whether they are stored, and how they are.
+    # Keys of results, and storing results.
 
     def results(self, repeat: Repeat) -> Results:
-        """Return the keys of the results of a repeat, computed once."""
+        """Return the keys of the results of a repeat, which are computed only once."""
         if repeat.number not in self._results:
             self._results[repeat.number] = self.plan.results(self.estimator, repeat)
         return self._results[repeat.number]
@@ -196,42 +198,44 @@ class Run:
         return bool(specs) and all(spec.cache.has(spec.key) for spec in specs.values())
 
     def group_of(self, repeat: Repeat) -> bytes:
-        """Return the group in which a batch may evaluate a repeat; b"": it is evaluated alone.
+        """Return the group in which a batch may evaluate a repeat; b"" if it is evaluated alone.
 
-        The latter is so if its results are stored or have no key.
+        It is evaluated alone if its results are stored already or have no key.
         """
         try:
             results = self.results(repeat)
         except ConnectionError:
             raise
-        except Exception:  # noqa: BLE001  # the evaluation will raise it
+        except Exception:  # noqa: BLE001  # the evaluation will raise the error
             return b""
         is_stored = any(spec.cache.has(spec.key) for spec in results.specs.values())
         return b"" if is_stored or repeat.number in self.precomputed else results.group
 
     def missing(self) -> str:
-        """Return the key of results of the first repeat that a batch may compute; "": none."""
+        """Return the key of the first repeat's results if a batch may compute them; else ""."""
         repeat = self.plan.repeats[0]
         return (self.results(repeat).key or str(id(self))) if self.group_of(repeat) else ""
 
     @property
     def n_bytes_missing(self) -> int:
-        """The bytes that precomputed results would take until their trial runs."""
+        """The number of bytes that precomputed results would take until their trial runs."""
         repeat = self.plan.repeats[0]
         n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
         n_bytes += n_rows * (self.request.stored_bytes_per_row + 8 * self.request.needs_rows)
-        if self.request.settings.is_early:  # scores of the first pass and of 16 folds
+        if (
+            self.request.settings.is_early
+        ):  # row scores of the first pass, and of the 16 nested folds
             n_bytes += 2 * 8 * n_rows
         return n_bytes * len(self.plan.repeats)
 
     @property
     def n_bytes_precomputed(self) -> int:
-        """The bytes of precomputed results."""
+        """The number of bytes of precomputed results."""
         n_bytes = self.book.n_bytes if self.precomputed else 0
         return n_bytes + sum(x.n_bytes for x in self.precomputed.values())
 
     def _find_stored(self, repeat: Repeat) -> Iterator[TestedFolds]:
-        """Yield the folds whose results are stored."""
+        """Yield the folds of a repeat whose results are stored."""
         methods = self.request.stored_methods
         for spec in self.results(repeat).specs.values():
             memory = spec.cache.find(spec.key)
@@ -244,13 +248,13 @@ class Run:
                 yield read(memory)
 
     def store(self, repeat: Repeat, event: TestedFolds, n_needed: int, seconds: float) -> None:
-        """Store the result that ends with these folds, if there is one with known scores."""
+        """Store the result that these folds complete, if any, unless a score is unknown."""
         spec = self.results(repeat).specs.get(event.folds.last)
         if spec is None:
             return
         record = event.record
         if isinstance(record, ArrayThenCount):
-            if record.was_kept:  # it is in a file
+            if record.was_kept:  # it is in a cache or on disk already
                 return
             record.n_updates = n_needed
             record = record.memory
@@ -271,7 +275,7 @@ class Run:
                 spec.cache.memory.keep((spec.key, method), response, seconds)
 
     def sink(self, repeat: Repeat, cost: Cost) -> Sink:
-        """Return the receiver of a plan's reports."""
+        """Return the object that receives the plan's costs and curves."""
 
         def take(event: TestedFolds) -> None:
             self.store(repeat, event, event.n_needed, event.seconds or 0.0)
@@ -279,7 +283,7 @@ class Run:
         return Sink(cost, self.comes_again, partial(setattr, self, "curve"), take)
 
     def _finish_repeat(self, repeat: Repeat) -> None:
-        """Write pending results, and release the rows of further repeats."""
+        """Write pending results; release the prepared rows of all repeats but the first."""
         results = self._results.get(repeat.number, Results())
         if repeat.number > 0:
             self._results.pop(repeat.number, None)
@@ -292,16 +296,17 @@ class Run:
     # The evaluation.
 
     def events(self, watch: Watch | None = None) -> Generator[RowProgress | TreeProgress | int]:
-        """Evaluate the folds; yield early scores if ``watch`` requests them, and then parts.
+        """Evaluate the folds; yield early scores, if requested by ``watch``, and indices of parts.
 
-        The number of a part, 0, 1, ..., is yielded once its folds are scored. A part is a subtree
-        at depth min(5, depth of the tree). With repeats parts are larger, so that there are at
-        most 32 in all, or one per repeat.
+        The index of a part of the folds, 0, 1, ..., is yielded when the folds are scored. A part
+        is a subtree at depth min(5, depth of the tree). With several repeats, parts are larger, so
+        that there are at most 32 parts in total, or one part per repeat.
 
         Raises
         ------
         FoldsFailed
-            In the end, if all folds are tried and the optimised score of one is unknown.
+            In the end, if folds could not be fitted or scored but ``Search.tries_all_folds`` is
+            true.
         """
         self._reset()
         n_parts = 0
@@ -310,7 +315,9 @@ class Run:
             self._costs.append(cost)
             first_watch = watch if repeat.number == 0 else None
             try:
-                self.results(repeat)  # prepares rows, whose seconds are counted separately
+                self.results(
+                    repeat
+                )  # this prepares the rows, whose seconds are counted separately
                 with closing(self._evaluate_folds(repeat, first_watch, cost)) as events:
                     for event in _add_seconds(events, cost):
                         if not isinstance(event, TestedFolds):
@@ -326,7 +333,7 @@ class Run:
         self._check_scores()
 
     def _check_scores(self) -> None:
-        """Raise an error if a score is unknown, and warn if one is not finite."""
+        """Raise an error if a score is unknown; warn if a score is not finite."""
         request, book = self.request, self.book
         scores = book.scores[request.scoring.optimized[0]]
         pooled_scores = book.pooled[request.scoring.optimized[0], :, 0]
@@ -343,7 +350,7 @@ class Run:
     def _evaluate_folds(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int = 0
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
-        """Yield early scores, and the folds from ``first`` on after adding them to the book."""
+        """Yield early scores, and the folds from ``first`` on; add the folds to the scorebook."""
         done, failed = first, None
         with closing(self._iterate_events(repeat, watch, cost, first)) as events:
             for event, is_new in events:
@@ -382,9 +389,9 @@ class Run:
     def _iterate_events(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int
     ) -> Generator[tuple[Event, bool | None]]:
-        """Yield precomputed, stored and newly evaluated events, in order.
+        """Yield precomputed, stored and newly evaluated events in the order of the folds.
 
-        Also yield whether an event is new; None: its folds are already in the book.
+        Also yield whether an event is new; None if its folds are already in the scorebook.
         """
         plan, n_folds = self.plan, repeat.cut.n_folds
         before = self.precomputed.pop(repeat.number, None)
@@ -417,7 +424,7 @@ class Run:
         yield from ((event, False) for event in stored)
 
     def _skip_folds(self, repeat: Repeat, failed: Failed) -> TestedFolds:
-        """Return a fold without a score, or raise the error unless all folds are tried."""
+        """Return failed folds with unknown scores, or raise their error."""
         if failed.folds is None or not self.request.cross_validation.search.tries_all_folds:
             raise failed.error
         n_folds, n_metrics = failed.folds.n_folds, len(self.request.scoring.metrics)
@@ -431,17 +438,17 @@ class Run:
     def _refit_folds(
         self, repeat: Repeat, failed: Failed, cost: Cost, first: int
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
-        """Refit the folds by the fallback, and those of further repeats too.
+        """Refit the folds of this repeat and of later repeats by the fallback plan.
 
-        The plan's error is raised if the refits raise another error that is no ValueError: errors
-        about parameters or data are ValueErrors.
+        If refitting raises an error other than ValueError, the error of the failed plan is raised
+        instead. A ValueError is about parameters or data, so it is more helpful.
         """
         self.plan, self.reason = self.plan.fallback or self.plan, failed.reason
         self._results.clear()
         self.curve = None
         for later_repeat in self.plan.repeats[repeat.number :]:
             self.book.forget(later_repeat)
-        for before in self.precomputed.values():  # further repeats by the plan that has failed
+        for before in self.precomputed.values():  # precomputed by the plan that has failed
             vars(cost).update(vars(cost + before.cost))
         self.precomputed.clear()
         with _explain_errors(failed):
@@ -454,7 +461,7 @@ class Run:
             pass
 
     def finish(self) -> CVResult:
-        """Evaluate all folds, and return the result."""
+        """Evaluate all folds and return the result."""
         self.complete()
         return self.result()
 
@@ -473,7 +480,7 @@ class Run:
 
     @property
     def n_parts(self) -> int:
-        """The number of parts of all repeats."""
+        """The total number of parts in all repeats."""
         return sum(len(repeat.parts) for repeat in self.plan.repeats)
 
     @property
@@ -488,13 +495,13 @@ class Run:
         if not settings.is_early or reports == "rows":
             return ""
         return (
-            f"report={settings.report!r} needs the tree, whose first pass tests each row before "
-            f"the model learns it, but the folds are evaluated by method={self.plan.name!r}; use "
-            "report='folds' or 'mean' instead."
+            f"report={settings.report!r} needs method='treecv', whose first pass tests each row "
+            f"before training on it, but the folds are evaluated by method={self.plan.name!r}; "
+            "use report='folds' or 'mean' instead."
         )
 
     def describe(self) -> dict[str, object]:
-        """Return the evaluation, its keys and the estimator as strings and numbers."""
+        """Return a description of the evaluation and the estimator, as strings and numbers."""
         results = self.results(self.plan.repeats[0])
         return {
             **self.request.cross_validation.describe(),
@@ -505,7 +512,7 @@ class Run:
         }
 
     def facts(self) -> dict[str, object]:
-        """Return the facts that are equal for all estimators that are comparable with this one."""
+        """Return the facts that all comparable evaluations have in common."""
         cross_validation, scoring = self.request.cross_validation, self.request.scoring
         facts = {
             "digest": cross_validation.digest(scoring),
@@ -522,7 +529,7 @@ class Run:
         return facts | {"baseline": constant[0], "baseline_of": constant[1]}
 
     def result(self) -> CVResult:
-        """Return the result over the folds scored so far."""
+        """Return the result for the folds that have been scored so far."""
         cost, names = self.cost, self.request.scoring.names
         cross_validation = self.request.cross_validation
         scores = {
@@ -552,12 +559,12 @@ class Run:
         )
 
     def _average_models(self) -> Estimator | ValueError:
-        """Return the estimator with the mean of the models of all folds, or the error why not."""
+        """Return an estimator with the mean of all fold models, or the error to raise instead."""
         total = sum((model.total for model in self._models), np.zeros(()))
         mean = total / sum(model.n_models for model in self._models)
         if not np.all(np.isfinite(mean)):
             return ValueError(
-                f"{name_of(self.estimator)} diverges on a fold, so that the fold models have no "
+                f"{name_of(self.estimator)} diverges on a fold, so the fold models have no "
                 f"average; {divergence_advice(self.estimator)}"
             )
         return self._models[-1].as_estimator(mean)
@@ -571,13 +578,13 @@ class Run:
         ----------
         response_method : str
         argument : str
-            The caller's name of ``response_method``.
+            The name of ``response_method`` in the caller's signature, for error messages.
         """
         check_choice(argument, response_method, RESPONSE_METHODS)
         if self.plan.name == "progressive":
             raise ValueError(
-                "method must not be 'progressive' for predictions, because it only trains on the "
-                "first eighth of the rows; use method='auto' instead."
+                "method must not be 'progressive' for predictions, because progressive validation "
+                "does not test the first eighth of the rows; use method='auto' instead."
             )
         check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
         repeat, *others = self.plan.repeats
@@ -585,8 +592,8 @@ class Run:
         if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or others:
             raise ValueError(
                 "cv must be a splitter whose test sets contain every row once, and n_repeats must "
-                "be 1, because each row gets one prediction, got folds that leave rows untested "
-                "or test them several times."
+                "be 1, because each row gets one prediction, but some rows are tested several "
+                "times or not at all."
             )
         try:
             return self.plan.predict(self.estimator, repeat, response_method)
@@ -598,19 +605,19 @@ class Run:
             return self.plan.fallback.predict(self.estimator, repeat, response_method)
 
     def fit(self) -> Estimator:
-        """Return the estimator fitted on all rows, with its parameters as given."""
+        """Return the estimator, fitted on all rows."""
         return self.plan.fit(self.estimator)
 
 
 class FoldsFailed(Exception):
-    """Some folds could not be fitted, or their scores are undefined; the others are done.
+    """Raised after all folds were tried, if some could not be fitted or have undefined scores.
 
     Parameters
     ----------
     scores : ndarray of shape (n_metrics, n_folds)
-        The scores of all folds, in the order of their numbers; NaN if there is none.
+        The scores of all folds, by fold index; NaN for folds without a score.
     errors : dict of int to Exception
-        The errors of the folds that could not be fitted, by their numbers.
+        The errors of the folds that could not be fitted, by fold index.
     """
 
     def __init__(self, scores: Array, errors: Mapping[int, Exception]) -> None:
@@ -625,7 +632,7 @@ class FoldsFailed(Exception):
 
 
 def _add_seconds(events: Iterator[T], cost: Cost) -> Iterator[T]:
-    """Yield events, and add the time that each one takes to the cost."""
+    """Yield events; add the time that each event takes to ``cost.seconds``."""
     began = perf_counter()
     for event in events:
         cost.seconds += perf_counter() - began
@@ -635,11 +642,11 @@ def _add_seconds(events: Iterator[T], cost: Cost) -> Iterator[T]:
 
 @contextmanager
 def _explain_errors(failed: Failed) -> Generator[None]:
-    """Return a context for refits that explains their errors by the failure of a plan."""
+    """Return a context that adds the failure of a plan to errors of the refits."""
     try:
         yield
     except ValueError as error:
-        error.add_note(f"The folds were fitted because {failed.reason}.")
+        error.add_note(f"The folds were refitted one by one because {failed.reason}.")
         raise
     except Exception as error:
         if not failed.stands:

@@ -1,4 +1,4 @@
-"""The scorebook of one candidate: the scores of its folds, its rows and all rows pooled."""
+"""The scorebook of a candidate: scores of its folds and rows, and scores pooled over all rows."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -28,14 +28,15 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
 
-# The most rows of several folds that are scored at once, so that scoring takes little memory.
+# Folds with more rows than this in total are scored in batches, so that scoring needs little
+# memory.
 _MAX_ROWS_PER_BATCH = 2**16
 
 
 class Scorebook:
-    """Computes and holds the scores of tested folds.
+    """Computes and stores the scores of tested folds.
 
-    Folds are added as they are evaluated, and revealed as they are reported.
+    Folds are added when they are evaluated, and revealed when they are reported.
 
     Parameters
     ----------
@@ -46,19 +47,19 @@ class Scorebook:
     Attributes
     ----------
     scores : ndarray of shape (n_metrics, n_repeats * n_folds)
-        The scores in the order of the tree, repeat after repeat; NaN for pooled ones.
+        The fold scores in tree order, one repeat after the other; NaN for pooled metrics.
     spreads : ndarray of shape (n_metrics, 3, n_repeats * n_folds) or None
         See ``FoldScores``; None if each fold is a single row.
     pooled : ndarray of shape (n_metrics, n_repeats, 2)
         The pooled scores of repeats, with their standard errors; NaN for other metrics.
     n_scored : int
-        The number of folds that are revealed.
+        The number of folds that have been revealed.
     part_rows : (ndarray, ndarray or None) or None
-        The scores of the rows that were revealed since ``begin_part``, and their weights; None if
+        The scores and the weights of the rows that were revealed since ``begin_part``; None if
         they are unknown or not requested.
     responses : list of dict of str to ndarray
-        The known outputs of each repeat by the methods of ``Request.stored_methods``, in the order
-        of the tree.
+        For each repeat, the outputs in tree order by response method, see
+        ``Request.stored_methods``. Methods whose outputs are unknown are missing.
     """
 
     def __init__(self, request: Request, estimator: Estimator) -> None:
@@ -69,13 +70,14 @@ class Scorebook:
         n_metrics, n_folds = len(request.scoring.metrics), cross_validation.n_folds
         n_scores = len(repeats) * n_folds
         self.scores = np.full((n_metrics, n_scores), np.nan)
-        self._diverged: Array | None = None  # made when the first fold has diverged
+        self._diverged: Array | None = None  # allocated when the first fold diverges
         self.spreads: Array | None = None
         if not cross_validation.tests_single_rows:
             self.spreads = np.full((n_metrics, SPREAD_SIZE, n_scores), np.nan)
         self.pooled = np.full((n_metrics, len(repeats), 2), np.nan)
         self.n_scored = 0
-        # For each row as given: the sum of its losses, and their number if there may be several.
+        # For each row as given: the sum of its losses, and their number if it may be tested
+        # repeatedly.
         self._tests_single_rows = cross_validation.tests_single_rows
         self._losses = self._n_tests = None
         if request.settings.row_losses:
@@ -85,15 +87,16 @@ class Scorebook:
             if len(repeats) > 1 or not isinstance(cut, Folds):
                 self._losses[:] = 0
                 self._n_tests = np.zeros(cut.n_rows, np.int32)
-        # For each repeat, pieces of folds that are scored, but not revealed.
+        # For each repeat, the folds that are scored but not revealed, with their row scores and
+        # weights.
         self._hidden: list[list[tuple[Node, Array, Array | None]]] = [[] for _ in repeats]
         self._part: list[tuple[Array, Array | None]] = []
-        self._predictions: list[TestedRows] = []  # of the repeat, if scores are pooled
+        self._predictions: list[TestedRows] = []  # of the current repeat, if scores are pooled
         self.responses: list[dict[str, Array]] = [{} for _ in repeats]
 
     @property
     def n_bytes(self) -> int:
-        """The approximate bytes of all arrays."""
+        """The approximate number of bytes of all arrays."""
         hidden = (rows for of_repeat in self._hidden for _, rows, _ in of_repeat)
         arrays = [self.scores, self.pooled, *hidden]
         arrays += [x for of_repeat in self.responses for x in of_repeat.values()]
@@ -102,7 +105,7 @@ class Scorebook:
 
     @property
     def n_diverged(self) -> int:
-        """The number of folds that are revealed and have diverged."""
+        """The number of revealed folds that have diverged."""
         if self._diverged is None:
             return 0
         return int(np.count_nonzero(self._diverged[: self.n_scored]))
@@ -117,7 +120,7 @@ class Scorebook:
         return scores.part(repeat.number * n_folds, n_folds)
 
     def begin_part(self) -> None:
-        """Discard the scores of rows of the last part."""
+        """Discard the row scores of the previous part."""
         self._part = []
 
     @property
@@ -129,12 +132,12 @@ class Scorebook:
         return scores, np.concatenate(weights) if weights else None
 
     def forget(self, repeat: Repeat) -> None:
-        """Discard the folds of a repeat that are not revealed."""
+        """Discard the folds of a repeat that have not been revealed."""
         self._hidden[repeat.number], self._predictions = [], []
         self.responses[repeat.number] = {}
 
     def add(self, repeat: Repeat, tested: TestedFolds) -> None:
-        """Score tested folds; with the last ones of a repeat, compute its pooled scores."""
+        """Score tested folds; after the last fold of a repeat, also compute its pooled scores."""
         folds, plan = tested.folds, repeat.plan
         size = max(1, _MAX_ROWS_PER_BATCH * plan.n_folds // plan.n_rows)
         ends, stop = [part.last for part in repeat.parts], folds.first
@@ -153,7 +156,7 @@ class Scorebook:
             self._predictions = []
 
     def _add_piece(self, repeat: Repeat, tested: TestedFolds, piece: Node) -> None:
-        """Score a piece of folds and, if requested, its rows, and store its outputs."""
+        """Score a batch of folds and, if requested, their rows; store their outputs."""
         folds, rows = tested.folds, tested.predictions
         if rows is not None and piece != folds:
             rows = rows.part(piece.first - folds.first, piece.last - folds.first)
@@ -179,16 +182,19 @@ class Scorebook:
                 self._store_outputs(repeat, piece, rows, method)
         if not self._request.needs_rows:
             return
-        of_rows = self.scorer.score_rows(rows)
-        self._hidden[repeat.number].append((piece, of_rows, rows.weights))
+        row_scores = self.scorer.score_rows(rows)
+        self._hidden[repeat.number].append((piece, row_scores, rows.weights))
         first = self._request.scoring.optimized[0]
         spreads = None if self.spreads is None else self.spreads[first, :, places]
         if self._losses is not None and spreads is not None and np.any(np.isnan(spreads)):
             begins = repeat.plan.begins(piece) - repeat.plan.begin(piece.first)
-            spreads[:] = spread_of(of_rows, self.scores[first, places], rows.weights, begins)
+            spreads[:] = spread_of(row_scores, self.scores[first, places], rows.weights, begins)
 
     def _store_outputs(self, repeat: Repeat, piece: Node, rows: TestedRows, method: str) -> None:
-        """Store the outputs for a piece; discard those of the repeat if any is not finite."""
+        """Store the outputs of a batch of folds, or discard them if any is not finite.
+
+        In this case, the outputs of the whole repeat are discarded.
+        """
         response, responses = rows.response(method), self.responses[repeat.number]
         compact = self._request.compact_output(response, method)
         if not all(np.isfinite(x).all() for x in (response, compact) if x.dtype.kind == "f"):
@@ -200,7 +206,7 @@ class Scorebook:
             responses[method][begin:end] = compact
 
     def reveal(self, repeat: Repeat, end: int) -> None:
-        """Reveal the folds of a repeat before ``end``."""
+        """Reveal the folds of a repeat with indices below ``end``."""
         before = repeat.number * repeat.cut.n_folds
         begin, self.n_scored = self.n_scored, before + end
         if self._losses is not None and self._tests_single_rows:
@@ -209,26 +215,26 @@ class Scorebook:
         hidden = self._hidden[repeat.number]
         while hidden and hidden[0][0].last <= end:
             piece, scores, weights = hidden.pop(0)
-            if before + piece.first < begin:  # folds that were refitted for their predictions
+            if before + piece.first < begin:  # it was refitted only for its predictions
                 continue
             self._part.append((scores, weights))
             if self._losses is not None:
                 self._add_losses(repeat, piece, scores)
 
     def _add_losses(self, repeat: Repeat, folds: Node, losses: Array) -> None:
-        """Add the scores of the rows of these folds."""
+        """Add the row scores of these folds to ``row_losses``."""
         assert self._losses is not None
-        numbers = repeat.cut.tested_from(*folds)
+        row_indices = repeat.cut.tested_from(*folds)
         if self._n_tests is None:
-            self._losses[numbers] = losses
+            self._losses[row_indices] = losses
         else:
-            np.add.at(self._losses, numbers, losses.astype(np.float32))
-            np.add.at(self._n_tests, numbers, 1)
+            np.add.at(self._losses, row_indices, losses.astype(np.float32))
+            np.add.at(self._n_tests, row_indices, 1)
 
     def row_losses(self) -> Array | None:
-        """Return the mean score of each row, float32, if requested; NaN if it is not tested.
+        """Return the mean score of each row as float32, or None; NaN for rows that are not tested.
 
-        They take 4 bytes per row, and 4 more where rows are tested several times.
+        They take 4 bytes per row, or 8 bytes if rows may be tested several times.
         """
         if self._losses is None or self._n_tests is None:
             return self._losses
@@ -237,21 +243,23 @@ class Scorebook:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all folds are revealed."""
+        """Whether all folds have been revealed."""
         return self.n_scored == self.scores.shape[1]
 
     def fold_scores(self, number: int) -> Array:
-        """Return the scores of all folds, repeat after repeat; NaN if there is none (yet).
+        """Return the scores of all revealed folds by fold index, one repeat after the other.
+
+        Pooled metrics have NaN.
 
         Parameters
         ----------
         number : int
-            The number of the metric.
+            The index of the metric.
         """
         return self._by_number(self.scores[number, : self.n_scored])
 
     def _by_number(self, scored: Array) -> Array:
-        """Reorder values of the first chunks by the numbers of folds, repeat after repeat."""
+        """Reorder values from tree order to fold indices, one repeat after the other."""
         cross_validation = self._request.cross_validation
         n_folds = cross_validation.n_folds
         by_repeat = [
@@ -261,12 +269,12 @@ class Scorebook:
         return by_repeat[0] if len(by_repeat) == 1 else np.concatenate(by_repeat)
 
     def score(self, number: int, method: str) -> Score:
-        """Return the result of one metric over the folds that are revealed.
+        """Return the result of one metric for the folds that have been revealed.
 
         Parameters
         ----------
         number : int
-            The number of the metric.
+            The index of the metric.
         method : str
             How the folds were evaluated, as ``CVResult.method``.
         """
@@ -291,7 +299,7 @@ class Scorebook:
     def _scores_for_interval(
         self, number: int, metric: Loss | Scorer, scores: Array, method: str
     ) -> Scores:
-        """Return the scores of folds by a metric, with the statistics of their rows."""
+        """Return the fold scores of a metric with the row statistics that intervals need."""
         tested = self._request.cross_validation.tested(method)
         spreads = None
         if self.spreads is not None:
@@ -303,10 +311,11 @@ class Scorebook:
         return Scores(self._request.scoring.names[number], metric, by_fold, spreads, tested)
 
     def all_outputs(self) -> dict[str, Array]:
-        """Return the outputs for the tested rows, repeat after repeat, in the order of the tree.
+        """Return the outputs for the tested rows in tree order, one repeat after the other.
 
-        Only methods whose outputs are known for all repeats are included; none are if a fold has
-        diverged, because its score does not follow from its outputs.
+        The keys are the response methods whose outputs are known for all repeats. The dict is
+        empty if a fold has diverged, because the score of this fold cannot be computed from its
+        outputs.
         """
         repeats = self.responses if self.is_complete and not self.n_diverged else []
         return {
@@ -317,12 +326,12 @@ class Scorebook:
 
 
 def concatenate_folds(folds: Sequence[TestedRows]) -> TestedRows:
-    """Return the tested rows of consecutive folds."""
+    """Concatenate the tested rows of consecutive runs of folds."""
     if len(folds) == 1:
         return folds[0]
 
-    def together(parts: Sequence[Opaque]) -> Opaque:
-        return None if parts[0] is None else np.concatenate(parts)
+    def join(arrays: Sequence[Opaque]) -> Opaque:
+        return None if arrays[0] is None else np.concatenate(arrays)
 
     begins = None
     if any(fold.begins is not None for fold in folds):
@@ -331,17 +340,17 @@ def concatenate_folds(folds: Sequence[TestedRows]) -> TestedRows:
             [end + e.all_begins() for end, e in zip(ends, folds, strict=False)]
         )
     return TestedRows(
-        together([fold.outputs for fold in folds]),
+        join([fold.outputs for fold in folds]),
         folds[0].respond,
-        together([fold.targets for fold in folds]),
-        together([fold.weights for fold in folds]),
+        join([fold.targets for fold in folds]),
+        join([fold.weights for fold in folds]),
         begins,
         folds[0].methods,
     )
 
 
 def pack(scores: FoldScores, pooled: Array, n_needed: int) -> Array:
-    """Return the scores of a repeat as bytes.
+    """Return the scores of a repeat as an array of bytes.
 
     Parameters
     ----------
@@ -349,7 +358,7 @@ def pack(scores: FoldScores, pooled: Array, n_needed: int) -> Array:
         The scores of all folds.
     pooled : ndarray of shape (n_metrics, 2)
     n_needed : int
-        The rows of all trainings.
+        The number of row updates that all trainings need.
     """
     spreads = () if scores.spreads is None else scores.spreads
     parts = scores.scores, spreads, scores.diverged, pooled, [n_needed]
@@ -357,7 +366,7 @@ def pack(scores: FoldScores, pooled: Array, n_needed: int) -> Array:
 
 
 def unpack(request: Request, repeat: Repeat, memory: Array) -> TestedFolds:
-    """Return the folds of a repeat with the scores that ``pack`` has written."""
+    """Return the folds of a repeat with the scores that ``pack`` has stored."""
     sizes = packed_sizes(request, repeat)
     parts = np.split(memory.view(np.float64), np.cumsum(sizes[:-1]))
     scores, spreads, diverged, pooled, (n_needed,) = parts

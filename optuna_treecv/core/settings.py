@@ -1,4 +1,4 @@
-"""The arguments of a cross-validation: their defaults, their checks and their documentation."""
+"""The arguments of a cross-validation: defaults, checks and documentation."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -60,13 +60,14 @@ MethodName = Literal[
     "progressive",
 ]
 
-#: The most repeats: their mean has a hundredth of the standard deviation of a single repeat.
+#: The maximum of ``n_repeats``. The mean of so many repeats has a hundredth of the standard
+#: deviation of a single repeat.
 MAX_REPEATS = 10_000
 
 #: The values of ``method``.
 METHODS = get_args(MethodName)
 
-#: Settings that only some engines take, see ``Capabilities.settings``.
+#: Settings that only some engines support, see ``Capabilities.settings``.
 ENGINE_SETTINGS = ("n_estimators", "truncate")
 
 
@@ -105,147 +106,158 @@ class Settings:
     Parameters
     ----------
     cv : int, float, "loo", splitter, array-like or iterable of pairs, default=10
-        The number of folds, from 2 to n_rows; a share between 0 and 1, which a single hold-out
-        tests; "loo" for leave-one-out; a splitter of scikit-learn or an object like one; the fold
-        of each row, shape (n_rows,), -1 for rows that are only trained on; or pairs of training
-        and test rows. Exact folds and fits take any splitter. The tree takes two kinds. The first
-        kind trains on all rows that it does not test, and tests no row twice, or all rows equally
-        often in repetitions. The second kind trains on growing first parts of the rows, as
-        ``TimeSeriesSplit`` does.
+        Determines the splits. Possible values are: the number of folds, from 2 to n_rows; a float
+        between 0 and 1, the share of test rows of a single hold-out; "loo" for leave-one-out; a
+        splitter of scikit-learn or an object with its methods; an array of shape (n_rows,) with
+        the fold of each row, or -1 for rows that are only trained on; or an iterable of (train,
+        test) pairs of row indices. "exact" and "fit" support any splitter. The tree supports two
+        kinds of splits. In the first kind, each model is trained on all rows that its fold does
+        not test, and each row is tested at most once, or equally often in repetitions. In the
+        second kind, the training sets are growing first parts of the rows, as in
+        ``TimeSeriesSplit``.
     groups : array-like of shape (n_rows,), default=None
-        The groups, for splitters that need them. An int as ``cv`` then means ``GroupKFold(cv)``,
-        or ``StratifiedGroupKFold(cv)`` where folds are stratified.
+        The group of each row, for splitters that need groups. If groups are given, an int as
+        ``cv`` means ``GroupKFold(cv)``, or ``StratifiedGroupKFold(cv)`` if folds are stratified.
     stratify : {"auto", True, False}, default="auto"
-        For an int or a share: give each fold its share of every class, as ``StratifiedKFold``
-        does. "auto" does so for classifiers. If a class has fewer members than there are folds,
-        the folds are not stratified, with a warning.
+        Whether to preserve the class frequencies in each fold, as ``StratifiedKFold`` does, if
+        ``cv`` is an int or a float. "auto" stratifies the folds of classifiers. If a class has
+        fewer members than there are folds, the folds are not stratified, and there is a warning.
     shuffle : bool, default=True
-        For an int, a share or "loo", permute the rows once before they are cut into folds.
-        For any other ``cv``, permute the order of the folds and of the rows in each training
-        phase; the folds themselves stay the same. Time series keep their order.
+        Whether to shuffle the rows before they are split into folds, if ``cv`` is an int, a float
+        or "loo". For any other ``cv``, the folds stay the same; only their order and the order of
+        the rows in each training phase are shuffled. Time series are not shuffled.
     order : {"fixed", "random"}, default="fixed"
-        Whether a training phase reads its rows in a fixed order, or in a new random order. The
-        random order takes longer (1.6 times on Covertype).
+        Whether a training phase reads its rows in a fixed order, or in a new random order. A
+        random order takes more time (1.6 times as much on Covertype).
     method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
             "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
         ``Lasso``, ``ElasticNet``, ``LinearRegression`` and discriminant analysis of scikit-learn,
         alone or after encoders, imputers and scalers. "newton" solves for the models of all folds
         jointly, for ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others, with
-        the same preprocessing.
-        "neighbors" searches once per fold for the neighbours of ``KNeighborsClassifier`` and
-        ``KNeighborsRegressor``.
-        "boosting" and "bagging" grow the ensembles of LightGBM, XGBoost and scikit-learn tree by
-        tree, so that one ensemble per fold gives the scores of all smaller ones.
-        "forest" grows the trees of all folds jointly, for ``HistTreeClassifier`` and
-        ``HistTreeRegressor``. "treecv" trains models incrementally along a tree; for time series
-        it is a chain, in which one model walks forward. "fit" calls ``fit`` of any estimator on
-        each fold's training rows. "auto", the default, takes the first of these that is possible
-        and makes the models of ``fit``. "standard" is k trainings from scratch of one pass each,
-        the baseline of the paper; for decision trees, k trees that are grown one by one. "holdout"
-        is "auto" on the first fold alone. "progressive" is progressive validation: one pass, in
-        which each row after the first eighth is tested before the model learns it.
-        ``CVResult.method`` is the method that was used, and ``CVResult.why`` the reason for it.
+        the same preprocessing. "neighbors" searches for neighbours only once per fold, for
+        ``KNeighborsClassifier`` and ``KNeighborsRegressor``. "boosting" and "bagging" grow the
+        ensembles of LightGBM, XGBoost and scikit-learn tree by tree, so that one ensemble per fold
+        gives the scores of all smaller ones. "forest" grows the trees of all folds jointly, for
+        ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models incrementally
+        along a tree; for time series it is a chain, in which one model walks forward. "fit" calls
+        ``fit`` of any estimator on each fold's training rows. "auto", the default, uses the first
+        of these methods that is possible and gives the same models as ``fit``. "standard" is k
+        trainings from scratch of one pass each, the baseline of the paper; for decision trees, k
+        trees that are grown one by one. "holdout" is "auto" on the first fold alone. "progressive"
+        is progressive validation: one pass, in which each row after the first eighth is tested
+        before the model learns it. ``CVResult.method`` is the method that was used, and
+        ``CVResult.why`` the reason for it.
     n_repeats : int, default=1
-        Cross-validate this many times and average. The repeats differ in their permutations for an
-        int, a share or "loo", in what further calls of ``split`` return for a splitter, in random
-        orders, and in every ``random_state=None`` of the estimator. It is refused if nothing makes
-        the repeats differ. At most 10,000.
+        The number of times that cross-validation is repeated, at most 10,000; the scores are
+        averaged. Repeats differ in how the rows are shuffled if ``cv`` is an int, a float or
+        "loo", and in what each call of ``split`` returns if it is a splitter. They also differ in
+        random orders and in the seeds that replace ``random_state=None`` in the estimator. If all
+        repeats would be identical, there is an error.
     n_epochs : int, default=None
-        The updates per row, for incremental models; None means 1. If it is given, "auto" calls
-        ``partial_fit`` even if ``fit`` makes other passes. In the tree, a learner of this package
-        sees ``n_epochs - 1`` replays after each new row, of rows that the model may see; the
-        ``partial_fit`` of another estimator is called ``n_epochs`` times per training phase.
-        "standard" makes ``n_epochs`` shuffled passes. The ``n_epochs`` of an estimator of this
-        package may be set or searched instead. At most 10,000.
+        The number of updates per training row for models that are trained incrementally, at most
+        10,000; None means 1. If it is given, "auto" calls ``partial_fit`` even if ``fit`` would
+        train differently. In the tree, a learner of this package makes ``n_epochs - 1`` further
+        updates with rows of its training set after each new row; for other estimators,
+        ``partial_fit`` is called ``n_epochs`` times per training phase. "standard" makes
+        ``n_epochs`` shuffled passes. Instead, the parameter ``n_epochs`` of an estimator of this
+        package may be set or searched.
     n_estimators : {"best", None}, default=None
-        "best": an ensemble gets the number of trees whose mean score over the folds is best, up to
-        the number that is set in the estimator. ``CVResult.curve`` has the means. A parameter of
-        the estimator for early stopping, such as ``early_stopping_round``, then counts trees
-        without a better mean over the folds.
+        If "best", an ensemble gets the number of trees with the best mean score over the folds, up
+        to the number that is set in the estimator. ``CVResult.curve`` has the mean scores for all
+        numbers of trees. If the estimator has a parameter for early stopping, such as
+        ``early_stopping_round``, it limits the number of trees without a better mean over the
+        folds.
     truncate : bool, default=False
-        Where the ``max_depth`` of a forest is searched: grow its trees once to the largest depth,
-        and cut them for smaller ones. The scores have the same distribution as those of fits, but
-        not the same digits, because a fit to a smaller depth draws other columns for its nodes. It
-        is refused with ``max_leaf_nodes`` or ``ccp_alpha``.
+        Whether to grow the trees of a forest only once, to the largest ``max_depth`` of a search,
+        and to truncate them for smaller depths. The scores are not identical to those of separate
+        fits, because a fit with a smaller depth draws other columns for its nodes, but they have
+        the same distribution. Not supported together with ``max_leaf_nodes`` or ``ccp_alpha``.
     scoring : str, callable, ``pooled(...)``, list or dict of these, or None, default=None
-        A loss of rows, or a scikit-learn scorer, to which compiled learners pass plain arrays. The
-        losses are "error", "hinge" and "log_loss" for classifiers, "squared_error" and
-        "absolute_error" for regressors, "squared_distance" (to the nearest centre) for clusterers,
-        and "neg_log_density" for density estimators. None means the first loss that fits the
-        estimator. Several scores, in a list or as a dict of names to scores, take one training:
-        ``CVResult.scores`` has them all, and ``mean`` is that of the first.
+        A loss, or a scorer of scikit-learn by name or as a callable. Callables get plain arrays if
+        the estimator is a compiled learner. The losses are "error", "hinge" and "log_loss" for
+        classifiers, "squared_error" and "absolute_error" for regressors, "squared_distance" (to
+        the nearest centre) for clusterers, and "neg_log_density" for density estimators. None
+        means the first loss that fits the estimator. Several scores can be computed in one
+        evaluation by passing a list, or a dict of names to scores. ``CVResult.scores`` then
+        contains all of them, and ``CVResult.mean`` is the mean of the first.
     optimize : str, list of str or None, default=None
-        The name of the score whose mean the objective returns; None: the first. With a list of
-        names, the objective returns a tuple for a study of several objectives:
+        The name of the score whose mean the objective returns; None means the first score. With a
+        list of names, the objective returns a tuple, for a multi-objective study:
         ``optuna.create_study(directions=objective.directions)``.
     pooled : bool, default=False
-        Compute each score once over the out-of-fold outputs of all rows, see
+        Whether to compute each score once, on the out-of-fold predictions of all rows, see
         ``optuna_treecv.pooled``.
     sample_weight : array-like of shape (n_rows,), default=None
-        The weights of the rows, finite and not negative. They act in training and in scores. They
-        go to ``partial_fit`` or ``fit``, in a Pipeline to those of the last step. Where metadata
-        routing of scikit-learn is enabled, a Pipeline that is fitted routes them by its requests.
+        The weights of the rows, finite and not negative. They are used in training and in scores.
+        They are passed to ``partial_fit`` or ``fit``; in a Pipeline, to that of the last step. If
+        metadata routing of scikit-learn is enabled, a Pipeline with ``method="fit"`` routes them
+        as its steps request.
     score_weight : "same", array-like of shape (n_rows,) or None, default="same"
-        The weights of the rows in scores. "same" means ``sample_weight``; None weighs all rows
-        alike.
+        The weights of the rows in scores. "same" means ``sample_weight``; None gives all rows the
+        same weight.
     params : dict, default=None
-        Further arguments of ``fit``, as for scikit-learn's ``cross_validate``. Arrays with an
-        entry for each row are cut into folds. Where metadata routing is enabled, arguments go to
-        the ``fit`` and to the scorers that request them. ``sample_weight``, in a Pipeline
-        ``step__sample_weight`` of the last step, acts in training alone; others need
-        ``method="fit"``, which "auto" then takes.
+        Further arguments of ``fit``, as in scikit-learn's ``cross_validate``. Arrays with an entry
+        for each row are indexed by the rows of each fit. If metadata routing is enabled, arguments
+        are passed to the steps and scorers that request them. ``sample_weight`` in ``params``, or
+        ``step__sample_weight`` for the last step of a Pipeline, is used only in training. Other
+        arguments need ``method="fit"``, which "auto" then chooses.
     random_state : int, RandomState instance or None, default=0
-        The seed of permutations and random orders, and of every ``random_state=None`` in the
+        Seeds the shuffling of rows, random orders, and every ``random_state=None`` in the
         estimator.
     n_jobs : int or None, default=1
-        The number of threads that share the branches of the tree, or of joblib's workers that fit
-        folds, which ``joblib.parallel_config`` chooses; -1 means all cores. No result depends on
-        it.
+        The number of threads among which the branches of the tree are distributed, or, if folds
+        are fitted one by one, the number of joblib workers; their backend is set by
+        ``joblib.parallel_config``. -1 means all cores. Results do not depend on ``n_jobs``.
     row_losses : bool, default=False
-        Keep the score of each row, float32, as ``CVResult.row_losses``. ``CVResult.compare`` then
-        pairs rows. In a study, the best trials keep theirs, so that ``optuna_treecv.select``
-        compares trials over rows and not over folds.
+        Whether to return the score of each row, as float32, in ``CVResult.row_losses``.
+        ``CVResult.compare`` then pairs scores by row. In a study, the row scores of the best
+        trials are stored, so that ``optuna_treecv.select`` can compare trials over rows instead of
+        folds.
     max_memory : int or str, default=None
-        The memory that prepared rows may take, in bytes or as in "2GB", at least 1 MiB. If they
-        need more, they are written once to a file, in the order of the tree, and read again block
-        by block. Scores of estimators of other libraries may depend on it, because their
-        ``partial_fit`` gets a block at a time; other scores do not. None: rows are in memory.
+        The maximum memory for prepared rows, in bytes or as a string such as "2GB", at least 1
+        MiB. If the rows need more memory, they are written to a file in tree order and then read
+        block by block. None means that all rows are in memory. Scores of estimators from other
+        libraries may depend on this limit, because ``partial_fit`` is then called for one block at
+        a time; other scores do not depend on it.
     spill_dir : str or path, default=None
-        The folder of that file, which is deleted when the process ends; None: the system's folder
-        for temporary files.
+        The folder for the file of prepared rows, which is deleted when the process ends. None
+        means the system's folder for temporary files.
     verbose : int, default=0
-        1: while that file is read, print every few seconds how much is done and the time left.
+        If positive, print the progress and the remaining time every few seconds while prepared
+        rows are read from a file.
     report : {None, "auto", "progressive", "blocks", "trees", "folds", "mean"}, default=None
-        What to pass to ``trial.report``, for pruning: at most 32 numbers per trial.
-        "auto" takes what the pruner of the first trial's study needs; ``.pruner()`` returns a
-        pruner that fits. A warning names a pruner that does not fit the reports.
-        "progressive" and "blocks" report inside the tree's first pass over the data, at each
-        sixteenth of a pass from the second on. Each row is tested before the model learns it.
-        "progressive" reports the mean score over the second half of the rows so far, for
-        ``RacingPruner``, ``MedianPruner``, ``SuccessiveHalvingPruner`` and ``HyperbandPruner``;
-        "blocks" reports that over the rows since the last report, for ``WilcoxonPruner``. With 32
-        folds or more, step 64 is the mean score of 16 folds. The last report is the trial's value.
-        "trees" reports while ensembles grow: the best score so far of the first fold after up to
-        16 blocks of its trees, and then the best mean of the folds so far, as each one is done.
-        "folds" reports the mean score of each part of the tree, or of each fold that is fitted, at
-        the part's number, and "mean" the mean of all folds so far. An infinite mean is reported as
-        1e300 or -1e300.
+        Which scores to pass to ``trial.report`` for pruning; there are at most 32 reports per
+        trial. "auto" chooses the reports that the pruner of the study needs; ``.pruner()`` of the
+        objective returns a suitable pruner. There is a warning if the pruner does not suit the
+        reports. "progressive" and "blocks" report during the first pass of the tree over the data,
+        after each sixteenth of the pass from the second on. Each row is tested before the model is
+        trained on it. "progressive" reports the mean score over the second half of the rows so
+        far, for ``RacingPruner``, ``MedianPruner``, ``SuccessiveHalvingPruner`` and
+        ``HyperbandPruner``; "blocks" reports the mean score over the rows since the previous
+        report, for ``WilcoxonPruner``. With 32 folds or more, the report of step 64 is the mean
+        score of 16 folds. The last report is the value of the trial. "trees" reports while
+        ensembles grow: first the best score so far of the first fold, after each of up to 16
+        blocks of trees, and then, after each further fold, the best mean score of the folds so
+        far. "folds" reports the mean score of each part of the tree, or of each fold if folds are
+        fitted one by one; "mean" reports the mean score of all folds so far. An infinite mean is
+        reported as 1e300 or -1e300.
 
     Attributes
     ----------
     scored_by : Scoring or None
-        What ``scoring``, ``optimize`` and ``pooled`` mean; None is left to the estimator.
+        The metrics given by ``scoring``, ``optimize`` and ``pooled``; None: the default of the
+        estimator.
     n_threads : int
-        What ``n_jobs`` means.
+        The number of threads given by ``n_jobs``.
     seed : int
-        What ``random_state`` means.
+        The seed given by ``random_state``.
     room : Room
-        What ``max_memory``, ``spill_dir`` and ``verbose`` mean.
+        The limits given by ``max_memory``, ``spill_dir`` and ``verbose``.
     is_growing : bool
         Whether scores are reported while ensembles grow.
     is_early : bool
-        Whether scores are reported before those of folds are known.
+        Whether scores are reported before any fold score is known.
     reports_parts : bool
         Whether scores are reported after each part of the folds.
     """
@@ -299,7 +311,7 @@ class Settings:
         check_verbose(self.verbose)
         room = check_room(self.max_memory, self.spill_dir)
         self._set("room", replace(room, is_verbose=self.verbose > 0))
-        self._set("spill_dir", room.folder)  # whatever the working directory will be
+        self._set("spill_dir", room.folder)  # absolute, because the working directory may change
         self._set("seed", draw_seed(self.random_state))
         self._set("random_state", self.seed)
         self._set("is_early", self.report in ("progressive", "blocks"))
@@ -332,30 +344,30 @@ class Settings:
 
     @property
     def may_stratify(self) -> bool:
-        """Whether ``cv`` is a number of folds or a share, which can be stratified."""
+        """Whether ``cv`` is an int or a float, so that folds can be stratified."""
         return is_integer(self.cv) or isinstance(self.cv, float | np.floating)
 
 
 def takes_settings(*left_out: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that replaces ``**settings`` of a function by ``Settings``' arguments.
+    """Return a decorator that replaces ``**settings`` by the arguments of ``Settings``.
 
-    The signature lists them, the docstring explains them in place of the line ``**settings``, and
-    any other name is refused.
+    The arguments are added to the signature, and to the docstring in place of the line
+    ``**settings``. Any other keyword argument raises a TypeError.
 
     Parameters
     ----------
     *left_out : str
-        The arguments that the function does not take.
+        The arguments of ``Settings`` that the function does not accept.
     """
-    of_settings = {
+    parameters = {
         name: parameter
         for name, parameter in signature(Settings).parameters.items()
         if name not in left_out
     }
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        *of_function, _ = signature(function).parameters.values()
-        whole = Signature([*of_function, *of_settings.values()])
+        *own_parameters, _ = signature(function).parameters.values()
+        whole = Signature([*own_parameters, *parameters.values()])
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -369,7 +381,7 @@ def takes_settings(*left_out: str) -> Callable[[Callable[P, T]], Callable[P, T]]
         text = str(getdoc(Settings)).partition("----------\n")[2].partition("\n\nAttributes")[0]
         parts = filter(None, re.split(r"^(?=\w+ : )", text, flags=re.MULTILINE))
         texts = {part.partition(" : ")[0]: part.rstrip() + "\n" for part in parts}
-        docs = "".join(texts[name] for name in of_settings)
+        docs = "".join(texts[name] for name in parameters)
         checked.__doc__ = f"{getdoc(function)}\n".replace("**settings\n", docs, 1)
         checked.__signature__ = whole  # type: ignore[attr-defined]
         return checked
@@ -378,26 +390,26 @@ def takes_settings(*left_out: str) -> Callable[[Callable[P, T]], Callable[P, T]]
 
 
 def check_verbose(verbose: int) -> None:
-    """Refuse a ``verbose`` that is neither a bool nor an integer of at least 0."""
+    """Raise an error unless ``verbose`` is a bool or a non-negative integer."""
     if not (isinstance(verbose, bool) or is_integer(verbose)) or verbose < 0:
         raise ValueError(f"verbose must be 0 or a positive integer, got {verbose!r}.")
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Refuse a value that is none of the choices; objects without a hash are never choices."""
+    """Raise an error unless a value is one of the choices; unhashable values never are."""
     if not isinstance(value, Hashable) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
-def check_integer(name: str, value: int, most: int) -> int:
-    """Return an integer argument as an int; refuse values outside of 1 to ``most``."""
-    if not is_integer(value) or not 1 <= value <= most:
-        raise ValueError(f"{name} must be an integer of 1 to {most}, got {value!r}.")
+def check_integer(name: str, value: int, maximum: int) -> int:
+    """Return an integer argument as an int; raise an error unless it is in 1 to ``maximum``."""
+    if not is_integer(value) or not 1 <= value <= maximum:
+        raise ValueError(f"{name} must be an integer from 1 to {maximum}, got {value!r}.")
     return int(value)
 
 
 def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | None) -> Room:
-    """Return the checked ``max_memory`` and ``spill_dir``."""
+    """Check ``max_memory`` and ``spill_dir``, and return them as a ``Room``."""
     n_bytes = max_memory
     if isinstance(max_memory, str):
         match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kMGT]i?)?B\s*", max_memory)
@@ -434,11 +446,11 @@ def count_threads(n_jobs: int | None) -> int:
 
 
 def draw_seed(random_state: int | np.random.RandomState | None) -> int:
-    """Return the seed of a ``random_state``, drawn for None and RandomState instances."""
+    """Return ``random_state`` if it is an int; otherwise, draw a seed from it."""
     if is_integer(random_state):
         if not 0 <= random_state < 2**64:
             raise ValueError(
-                f"random_state must be an integer of 0 to 2**64 - 1, got {random_state}."
+                f"random_state must be an integer from 0 to 2**64 - 1, got {random_state}."
             )
         return int(random_state)
     with naming("random_state"):
@@ -447,16 +459,16 @@ def draw_seed(random_state: int | np.random.RandomState | None) -> int:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a real number; bools are none."""
+    """Return whether a value is a real number, but not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @contextmanager
 def quietly() -> Generator[None]:
-    """Return a context in which ``warn_caller`` is silent, in this thread alone.
+    """Return a context in which ``warn_caller`` does not warn in the current thread.
 
-    ``warnings.catch_warnings`` affects all threads, and if two of them exit it in another order
-    than they entered it, warnings remain suppressed.
+    ``warnings.catch_warnings`` would affect all threads. If two threads left it in a different
+    order than they entered it, warnings would remain suppressed.
     """
     before = _IS_QUIET.set(True)
     try:
@@ -469,7 +481,7 @@ _IS_QUIET = ContextVar("is_quiet", default=False)
 
 
 def warn_caller(message: str) -> None:
-    """Warn with the location of the line that called this package."""
+    """Warn with the location of the code that called this package."""
     if _IS_QUIET.get():
         return
     level, frame, ours = 1, sys._getframe(), "optuna_treecv."

@@ -1,4 +1,4 @@
-"""Preprocessing that is fitted once for all trials, and the prepared rows after it."""
+"""Caches of fitted preprocessing, and of the prepared rows that it has transformed."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,20 +16,18 @@ from optuna_treecv.types import Opaque
 
 T = TypeVar("T")
 
-# The most fitted steps that are cached, the most recently used ones.
+# The maximum number of fitted preprocessing steps in the cache; the least recently used are
+# evicted.
 _MAX_FITTED = 16
 
 
 class Steps:
-    """The preprocessing of one cross-validation, with its caches.
+    """The caches for the preprocessing of one cross-validation.
 
-    Parameters
-    ----------
-    X : the rows as given
-    y : ndarray or None
+    Parameters ---------- X : features as given y : ndarray or None
         The targets as given.
     cache : ModelCache or None
-        The cache of preprocessed rows; None: only the most recently used ones are cached.
+        The cache for preprocessed rows; None: only the most recently used rows are cached.
     """
 
     def __init__(self, X: Features, y: Array | None, cache: ModelCache | None) -> None:
@@ -40,40 +38,44 @@ class Steps:
         self._fitting = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Steps, (self.X, self.y, self._cache)  # steps and rows are computed again
+        return Steps, (self.X, self.y, self._cache)  # fitted steps and rows are recomputed
 
-    def rows(self, name: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:
-        """Return preprocessed rows from the cache, or prepare them; for one thread at a time.
+    def rows(self, key: Hashable, make: Callable[[], PreparedRows]) -> PreparedRows:
+        """Return preprocessed rows from the cache, or prepare them.
 
-        The most recently used ones are always cached. Others are in the cache of models while it
-        has room for them, and are prepared again otherwise.
+        Only one thread at a time may call this method.
+
+        The most recently used rows are always cached. Other rows are cached with the models, as
+        long as there is enough memory; otherwise, they are prepared again.
         """
-        if self._last_rows is None or self._last_rows[0] != name:
-            self._last_rows = None  # their memory may be needed for the others
-            key = b"rows", self._name, name
-            rows: PreparedRows | None = None if self._cache is None else self._cache.find(key)
+        if self._last_rows is None or self._last_rows[0] != key:
+            self._last_rows = None  # the new rows may need their memory
+            cache_key = b"rows", self._name, key
+            rows: PreparedRows | None = (
+                None if self._cache is None else self._cache.find(cache_key)
+            )
             if rows is None:
                 rows = make()
                 if self._cache is not None:
-                    self._cache.keep(key, rows, rows.seconds)
-            self._last_rows = name, rows
+                    self._cache.keep(cache_key, rows, rows.seconds)
+            self._last_rows = key, rows
         return self._last_rows[1]
 
-    def fitted(self, name: bytes | None, make: Callable[[], T]) -> T | str:
-        """Return the fitted steps from the cache, or fit them.
+    def fitted(self, key: bytes | None, make: Callable[[], T]) -> T | str:
+        """Return fitted preprocessing steps from the cache, or fit them.
 
-        Return the reason instead if they cannot be fitted once for all folds, for example because
-        they contain an object that has no key (``name`` is None).
+        If they cannot be fitted once for all folds, return the reason instead. This includes steps
+        without a key (``key`` is None).
         """
-        if name is None:
+        if key is None:
             return "its steps contain an object that has no key, such as a lambda"
         with self._fitting:
-            if name not in self._fitted:
+            if key not in self._fitted:
                 try:
-                    self._fitted[name] = make()
+                    self._fitted[key] = make()
                 except NotAheadError as error:
-                    self._fitted[name] = str(error)
-            self._fitted.move_to_end(name)
+                    self._fitted[key] = str(error)
+            self._fitted.move_to_end(key)
             if len(self._fitted) > _MAX_FITTED:
                 self._fitted.popitem(last=False)
-            return self._fitted[name]
+            return self._fitted[key]

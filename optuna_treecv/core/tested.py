@@ -1,4 +1,4 @@
-"""The tests of a cross-validation: the properties, besides scores, that decide on intervals."""
+"""Which rows a cross-validation tests: the properties of splits that intervals depend on."""
 
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from optuna_treecv.types import Targets
 
 @dataclass(frozen=True, eq=False)
 class Tested:
-    """The tests of one cross-validation.
+    """Describes which rows are tested in a cross-validation.
 
-    The repeats of a hold-out have different test rows. They count as folds with test rows in
-    common.
+    The repeats of a hold-out have different test rows. Therefore, they are treated as folds that
+    have test rows in common.
 
     Attributes
     ----------
@@ -30,9 +30,9 @@ class Tested:
         The targets of all rows as given.
     score_weights : ndarray of shape (n_rows,) or None
     method : str
-        How the folds were evaluated, as ``CVResult.method``.
+        How the folds were evaluated, see ``CVResult.method``.
     groups : ndarray of shape (n_rows,), int, or None
-        The group of each row, if groups were given. The rows of a group are not independent.
+        The group of each row, if groups were given. Rows of the same group are not independent.
     """
 
     cuts: Sequence[Cut]
@@ -52,12 +52,12 @@ class Tested:
 
     @property
     def n_trained(self) -> int:
-        """The rows on which a model is trained, on average over the folds of one repeat."""
+        """The mean number of training rows per fold, rounded."""
         return round(self.cuts[0].n_trained / self.cuts[0].n_folds)
 
     @property
     def test_share(self) -> float:
-        """The test rows of a fold, as a share of its training rows."""
+        """The ratio of test rows to training rows."""
         return self.cuts[0].n_tested / self.cuts[0].n_trained
 
     @cached_property
@@ -79,16 +79,16 @@ class Tested:
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Whether the splits are those of rows in the order of time.
+        """Whether the splits indicate that the rows are in the order of time.
 
-        Either models are tested on later rows, or the training sets lack the rows before or after
-        the test rows, as in purged folds.
+        Either models are tested only on later rows, or the training sets exclude the rows just
+        before or after the test rows, as in purged folds.
         """
         is_purged = partial(_is_purged, self.cuts[0].n_rows)
         return self.goes_forward or self._all_splits(is_purged)
 
     def _all_splits(self, holds: Callable[[Array, Array], bool]) -> bool:
-        """Return whether there are several splits, and ``holds(train, test)`` is true for all."""
+        """Return whether there are several splits, and all satisfy ``holds(train, test)``."""
         cut = self.cuts[0]
         if isinstance(cut, Folds) or cut.n_folds == 1:
             return False
@@ -97,12 +97,12 @@ class Tested:
 
     @cached_property
     def rows(self) -> Array:
-        """The rows that are tested, fold after fold along the tree and repeat after repeat."""
+        """The indices of the tested rows, in tree order, one repeat after the other."""
         return np.concatenate([cut.tested_from(0, cut.n_folds) for cut in self.cuts])
 
     @cached_property
     def test_shares(self) -> Array:
-        """The share of each test of a row in the mean, of the shape of ``rows``."""
+        """The share of each tested row in the mean score; it has the shape of ``rows``."""
         shares = []
         for cut in self.cuts:
             begins = cut.begins()
@@ -117,44 +117,45 @@ class Tested:
 
     @cached_property
     def shares(self) -> Array:
-        """The share of each row's score in the mean, shape (n_rows,); 0 if it is never tested."""
+        """The share of each row in the mean score, (n_rows,); 0 for rows that are not tested."""
         shares = np.zeros(self.cuts[0].n_rows)
         np.add.at(shares, self.rows, self.test_shares)
         return shares
 
     def units(self) -> tuple[Array, Literal["rows", "groups"]]:
-        """Return the number of the bootstrap unit of each test of a row, and the kind of units.
+        """Return the index of the bootstrap unit of each tested row, and the kind of units.
 
-        Units are independent of each other: rows, or groups of rows if they were given.
+        Units are drawn independently of each other. They are groups of rows, if given, and
+        otherwise single rows.
         """
         if self.groups is not None:
             return self.groups[self.rows], "groups"
         return self.rows, "rows"
 
     def pieces(self, n_strata: int, n_pieces: int) -> Array | None:
-        """Return, for each test of a row, the number of its piece of consecutive rows.
+        """Divide consecutive rows into pieces; return the index of the piece of each tested row.
 
-        Each of ``n_strata`` runs of consecutive folds is divided into ``n_pieces`` pieces. Return
-        None if one of them has fewer rows.
+        The folds are divided into ``n_strata`` runs of consecutive folds. The rows of each run are
+        divided into ``n_pieces`` pieces. Return None if a run has fewer rows than this.
         """
-        numbers = []
+        indices = []
         for cut in self.cuts:
             rows = cut.tested_from(0, cut.n_folds)
             begins = cut.begins() - cut.begins()[0]
             firsts = np.minimum.reduceat(rows, begins[:-1])
             strata = np.argsort(np.argsort(firsts)) * n_strata // cut.n_folds
-            of_rows = np.repeat(strata, np.diff(begins))
-            sizes = np.bincount(of_rows)
+            row_strata = np.repeat(strata, np.diff(begins))
+            sizes = np.bincount(row_strata)
             if sizes.min() < n_pieces:
                 return None
             pieces = [i * n_pieces + np.arange(n) * n_pieces // n for i, n in enumerate(sizes)]
-            in_time = np.lexsort((rows, of_rows))
-            numbers.append(np.empty(len(rows), np.intp))
-            numbers[-1][in_time] = np.concatenate(pieces)
-        return np.concatenate(numbers)
+            in_time = np.lexsort((rows, row_strata))
+            indices.append(np.empty(len(rows), np.intp))
+            indices[-1][in_time] = np.concatenate(pieces)
+        return np.concatenate(indices)
 
     def fewest_effective_rows(self) -> float:
-        r"""Return :math:`(\sum w)^2 / \sum w^2` of the smallest fold."""
+        r"""Return the smallest effective sample size :math:`(\sum w)^2 / \sum w^2` of any fold."""
         if self.score_weights is None:
             return float(min(np.diff(cut.begins()).min() for cut in self.cuts))
         sizes = []
@@ -165,12 +166,14 @@ class Tested:
         return min(sizes)
 
     def reason_not_comparable(self, other: "Tested") -> str:
-        """Return the reason why results on these tests cannot be paired with others; else ""."""
+        """Return the reason why scores on these rows cannot be paired with others; else ""."""
         if self is other:
             return ""
         if self.cuts is not other.cuts and (
             len(self.cuts) != len(other.cuts)
-            or not all(c.equals(two) for c, two in zip(self.cuts, other.cuts, strict=True))
+            or not all(
+                ours.equals(theirs) for ours, theirs in zip(self.cuts, other.cuts, strict=True)
+            )
         ):
             return "its folds are different"
         if not _are_equal(self.targets, other.targets):
@@ -181,12 +184,12 @@ class Tested:
 
 
 def _is_purged(n_rows: int, train: Array, test: Array) -> bool:
-    """Return whether no run of test rows has a training row just before it, or just after it."""
+    """Return whether no run of test rows is preceded or followed directly by a training row."""
     is_tested, is_trained = np.zeros(n_rows + 2, bool), np.zeros(n_rows + 2, bool)
     is_tested[test + 1] = is_trained[train + 1] = True
     before = np.flatnonzero(is_tested[1:] & ~is_tested[:-1])
     after = np.flatnonzero(is_tested[:-1] & ~is_tested[1:]) + 1
-    are_runs = 2 * len(before) <= len(test)  # runs in a random sample are shorter
+    are_runs = 2 * len(before) <= len(test)  # in a random sample, runs are shorter
     return are_runs and not (is_trained[before].any() and is_trained[after].any())
 
 

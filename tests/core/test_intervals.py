@@ -536,7 +536,7 @@ def test_other_features_and_estimators_compare(binary):
         ({"cv": 6}, "same folds of the same rows: its folds are different"),
         ({"random_state": 1}, "its folds are different"),
         ({"n_repeats": 2}, "its folds are different"),
-        ({"scoring": "hinge"}, "same score, 'error', got a result of 'hinge'"),
+        ({"scoring": "hinge"}, "by the same metric, 'error', got a result for 'hinge'"),
         ({"score_weight": np.linspace(1, 2, 83)}, "its score_weight is different"),
     ],
     ids=said,

@@ -330,7 +330,7 @@ class PassiveAggressiveLike(SGDClassifier):
 def test_a_tree_is_left_for_further_arguments(binary):
     X, y = binary
     start = np.zeros((1, 5))
-    with pytest.warns(UserWarning, match="partial_fit is not given 'coef_init' of params"):
+    with pytest.warns(UserWarning, match="partial_fit does not get 'coef_init' of params"):
         result = tree_cross_validate(SGD, X, y, cv=4, params={"coef_init": start})
     assert result.method == "fit"
     options = {"cv": 4, "method": "fit"}
@@ -485,7 +485,7 @@ def test_folds_without_weight(method, binary):
         (
             SGD,
             {"method": "treecv", "params": {"coef_init": np.zeros((1, 5))}},
-            "params must be None for SGDClassifier, because partial_fit is not given 'coef_init' "
+            "params must be None for SGDClassifier, because partial_fit does not get 'coef_init' "
             "of params; use method='fit' instead.",
         ),
         (
@@ -497,7 +497,7 @@ def test_folds_without_weight(method, binary):
             make_pipeline(StandardScaler(), LogisticRegression()),
             {"params": {"sample_weight": 1}},
             "params must name a step of the Pipeline and an argument of its fit, got "
-            "'sample_weight'; use 'logisticregression__sample_weight', for example, instead.",
+            "'sample_weight'; use, for example, 'logisticregression__sample_weight' instead.",
         ),
         (
             make_pipeline(StandardScaler(), LogisticRegression()),

@@ -66,7 +66,7 @@ def test_rows(rows):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"n_repeats": SECOND}, "n_repeats must be an integer of 1 to 10000, got"),
+        ({"n_repeats": SECOND}, "n_repeats must be an integer from 1 to 10000, got"),
         ({"random_state": SECOND}, "^random_state cannot be used: "),
         ({"n_jobs": SECOND}, "n_jobs must be None, a number of workers or -1"),
         ({"cv": SECOND}, "cv must be an int, a share .* pairs of training and test rows, got"),

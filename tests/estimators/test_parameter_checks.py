@@ -83,11 +83,11 @@ def test_a_searched_parameter_may_be_wrong_in_the_estimator_as_given():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"n_repeats": 10**9}, "n_repeats must be an integer of 1 to 10000, got 1000000000"),
-        ({"n_repeats": 10**30}, "n_repeats must be an integer of 1 to 10000, got 10{30}"),
-        ({"batch_size": 2**40}, "batch_size must be an integer of 1 to 1024, got 1099511627776"),
-        ({"batch_size": True}, "batch_size must be an integer of 1 to 1024, got True"),
-        ({"batch_size": 2.0}, "batch_size must be an integer of 1 to 1024, got 2.0"),
+        ({"n_repeats": 10**9}, "n_repeats must be an integer from 1 to 10000, got 1000000000"),
+        ({"n_repeats": 10**30}, "n_repeats must be an integer from 1 to 10000, got 10{30}"),
+        ({"batch_size": 2**40}, "batch_size must be an integer from 1 to 1024, got 1099511627776"),
+        ({"batch_size": True}, "batch_size must be an integer from 1 to 1024, got True"),
+        ({"batch_size": 2.0}, "batch_size must be an integer from 1 to 1024, got 2.0"),
         ({"groups": 5}, "groups .*Expected sequence"),
         ({"random_state": "x"}, "^random_state cannot be used: 'x' cannot be used to seed"),
     ],

@@ -830,8 +830,8 @@ BREAKAGES = [
     ),
     Breakage(
         "keys: rows of other weights have one name",
-        "of_rows = rows.X, rows.y, rows.weights, counts",
-        "of_rows = rows.X, rows.y, counts",
+        "arrays = rows.X, rows.y, rows.weights, counts",
+        "arrays = rows.X, rows.y, counts",
         "test_names",
     ),
     Breakage(

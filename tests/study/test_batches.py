@@ -389,8 +389,8 @@ def test_lists_are_suggested_as_what_they_look_like(values, expected):
             {"param_grid": GRID, "param_distributions": {"alpha": FloatDistribution(1, 2)}},
             "param_grid must be None if param_distributions is given",
         ),
-        ({"param_grid": GRID, "batch_size": 0}, "batch_size must be an integer of 1 to 1024"),
-        ({"param_grid": GRID, "batch_size": 2.0}, "batch_size must be an integer of 1 to 1024"),
+        ({"param_grid": GRID, "batch_size": 0}, "batch_size must be an integer from 1 to 1024"),
+        ({"param_grid": GRID, "batch_size": 2.0}, "batch_size must be an integer from 1 to 1024"),
     ],
 )
 def test_what_is_wrong_is_said_at_once(options, message):

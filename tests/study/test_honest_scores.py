@@ -525,7 +525,7 @@ def test_ensembles_of_linear_models_may_average_folds():
 
 def test_bad_input_of_ensembles():
     objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [3, 5]})
-    with pytest.raises(ValueError, match="^size must be an integer of 1 to 1000, got 0"):
+    with pytest.raises(ValueError, match="^size must be an integer from 1 to 1000, got 0"):
         objective.ensemble(study, size=0)
     with pytest.raises(ValueError, match="^kind must be one of 'refit', 'kfold_average'"):
         objective.ensemble(study, kind="all")
@@ -701,7 +701,7 @@ def test_searches_make_ensembles():
     assert set(search.predict(X)) == set(LABELS)
     with pytest.raises(ValueError, match="^ensemble must be None unless refit is True"):
         search.set_params(refit=False).fit(X, LABELS)
-    with pytest.raises(ValueError, match="^ensemble must be an integer of 1 to 1000, got 0"):
+    with pytest.raises(ValueError, match="^ensemble must be an integer from 1 to 1000, got 0"):
         search.set_params(refit=True, ensemble=0).fit(X, LABELS)
 
 

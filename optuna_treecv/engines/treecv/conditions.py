@@ -254,7 +254,7 @@ def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
             continue
         if not is_integer(part.n_epochs) or not 1 <= part.n_epochs <= MOST_EPOCHS:
             raise ValueError(
-                f"{prefix}n_epochs must be an integer of 1 to {MOST_EPOCHS}, got "
+                f"{prefix}n_epochs must be an integer from 1 to {MOST_EPOCHS}, got "
                 f"{part.n_epochs!r}."
             )
         most = max(most, int(part.n_epochs))

@@ -593,7 +593,7 @@ def test_river_models(binary):
 
 @pytest.mark.parametrize("n_epochs", [0, -1, 2.5, "2", True, 10**9])
 def test_epochs_are_a_positive_integer(n_epochs, binary):
-    with pytest.raises(ValueError, match=r"n_epochs must be an integer of 1 to 10000, got"):
+    with pytest.raises(ValueError, match=r"n_epochs must be an integer from 1 to 10000, got"):
         tree_cross_validate(PegasosClassifier(), *binary, n_epochs=n_epochs)
     if n_epochs is not True:  # scikit-learn takes it for 1
         with pytest.raises(ValueError, match="n_epochs"):
