@@ -438,7 +438,9 @@ def test_differences_by_rows_of_groups_warn(binary):
         )
         for alpha in (1e-3, 1.0)
     )
-    with pytest.warns(UserWarning, match="compare: it assumes that rows are independent"):
+    with pytest.warns(
+        UserWarning, match="compare: the interval assumes that rows are independent"
+    ):
         assert one.compare(other).interval.note
 
 

@@ -307,7 +307,11 @@ def test_epochs_in_a_grid():
     ("estimator", "space", "right"),
     [
         (SVC(), {"n_epochs": IntDistribution(1, 3)}, "n_epochs must be None for SVC"),
-        (SGDClassifier(), {"n_epochs": IntDistribution(0, 3)}, "n_epochs must be an integer of 1"),
+        (
+            SGDClassifier(),
+            {"n_epochs": IntDistribution(0, 3)},
+            "n_epochs must be an integer from 1",
+        ),
         (SGDClassifier(), {"n_epochs": FloatDistribution(1, 3)}, "n_epochs must be an integer"),
     ],
 )

@@ -573,7 +573,7 @@ def test_choices_may_bring_partial_fit_to_a_step():
         (
             PegasosClassifier(),
             {"param_distributions": ALPHA, "report": "mean", "n_repeats": 33},
-            "report needs at most 32 repeats, by n_repeats or by the splitter, got 33",
+            "report needs at most 32 repeats, set by n_repeats or by the splitter, got 33",
         ),
     ],
     ids=said,
