@@ -1,1 +1,1 @@
-"""Public functions without Optuna, and the runs of estimators for searches and studies."""
+"""The public functions that do not need Optuna, and the runs of estimators for searches."""

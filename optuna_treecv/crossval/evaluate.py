@@ -1,4 +1,4 @@
-"""Runs of estimators by the engines, and the public functions that need no Optuna."""
+"""The public functions that do not need Optuna, and the creation of runs."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -41,14 +41,14 @@ from optuna_treecv.preprocessing.decisions import decisions_for
 def run_for(
     cross_validation: CrossValidation, estimator: Any, n_epochs: int | None = None, **wants: Any
 ) -> Run:
-    """Return the run of an estimator, planned by the engine that evaluates it.
+    """Return a run that evaluates an estimator, with the plan of the first suitable engine.
 
     Parameters
     ----------
     cross_validation : CrossValidation
     estimator : estimator
     n_epochs : int or None
-        The epochs of this estimator; None: the epochs of the settings.
+        The number of epochs for this estimator; None: that of the settings.
     **wants : Any
         As for ``request_for``.
     """
@@ -59,9 +59,9 @@ def run_for(
 def cross_validation_for(
     X: Any, y: Any, settings: Settings, estimators: Sequence[Any]
 ) -> CrossValidation:
-    """Return a cross-validation of several estimators, as a grid search if they form a grid.
+    """Create a cross-validation for several estimators, which may form a grid of parameters.
 
-    The ensembles of a grid are grown once.
+    If they form a grid, ensembles that differ only in their size are grown only once.
     """
     grow = any(map(nested_parameter, estimators))
     grid = _grid_of(estimators)
@@ -71,17 +71,20 @@ def cross_validation_for(
 
 
 def nested_parameter(estimator: Any) -> str:
-    """Return the name of the parameter for the number of trees of a growing ensemble; else ""."""
+    """Return the name of the parameter that sets the number of trees of an ensemble; else ""."""
     nests = (engine.nests_by(estimator) for engine in engines.ENGINES if engine.nests_by)
     return next(filter(None, nests), "")
 
 
-# The types of values by which points of a grid may differ.
+# The types of parameter values in which the estimators of a grid may differ.
 _PLAIN = (int, float, str, NoneType)
 
 
 def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the grid of parameters in which estimators differ; empty if they form none."""
+    """Return the values of the parameters in which estimators differ, as a grid.
+
+    It is empty if the estimators are not all combinations of these values.
+    """
     params = [estimator.get_params() for estimator in estimators]
     if any(param.keys() != params[0].keys() for param in params):
         return {}
@@ -94,31 +97,31 @@ def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def runs_for(cross_validation: CrossValidation, estimators: Iterable[Any]) -> list[Run]:
-    """Return a run of each estimator; those that differ only in free parameters share a plan."""
+    """Return one run per estimator; runs share plans if only free parameters differ."""
     runs: list[Run] = []
     plans: dict[bytes, Run] = {}
     free: dict[type, Collection[str]] = {}
     for estimator in estimators:
-        name = _key_of_plan(estimator, free.get(type(estimator), ()))
-        if name in plans:
-            runs.append(plans[name].with_estimator(estimator))
+        key = _key_of_plan(estimator, free.get(type(estimator), ()))
+        if key in plans:
+            runs.append(plans[key].with_estimator(estimator))
             continue
         run = run_for(cross_validation, estimator)
         free[type(estimator)] = run.plan.capabilities.free_parameters
-        if name := _key_of_plan(estimator, free[type(estimator)]):
-            plans[name] = run
+        if key := _key_of_plan(estimator, free[type(estimator)]):
+            plans[key] = run
         runs.append(run)
     return runs
 
 
 def _key_of_plan(estimator: Any, free: Collection[str]) -> bytes:
-    """Return the key of an estimator's plan, without its free parameters; b"" if it has none.
+    """Return a key for the plan of an estimator, without free parameters; b"" if there is no key.
 
-    Free parameters are part of the key if they are not positive and finite numbers.
+    Free parameters are included in the key unless they are positive and finite numbers.
     """
     if not free:
         return b""
-    of_plan = last = copy(estimator)
+    fixed = last = copy(estimator)
     prefix = ""
     while type(last) is Pipeline:
         *before, (name, inner) = last.steps
@@ -129,18 +132,18 @@ def _key_of_plan(estimator: Any, free: Collection[str]) -> bytes:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if name.startswith(prefix) and is_number and 0 < value < inf:
             setattr(last, parameter, None)
-    return first_key(of_plan, encode, lasting_key) or b""
+    return first_key(fixed, encode, lasting_key) or b""
 
 
 def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | None = None) -> str:
-    """Explain how an estimator is evaluated, why, and at what cost.
+    """Explain how an estimator will be evaluated, why in this way, and at what cost.
 
-    ``n_epochs`` are the epochs of a trial; None: the epochs of the settings.
+    ``n_epochs`` is the number of epochs of a trial; None: that of the settings.
     """
     request = request_for(cross_validation, estimator, n_epochs, is_scored=False)
     plan = plan_for(request, engines.ENGINES)
-    why = f", because {plan.reason}" if plan.reason else ", as requested"
-    how = f"{name_of(request.estimator)} is evaluated by method={plan.name!r}{why}."
+    reason = f", because {plan.reason}" if plan.reason else ", as requested"
+    choice = f"{name_of(request.estimator)} is evaluated by method={plan.name!r}{reason}."
     epochs = f" Models are trained for {plan.n_epochs} epochs." if plan.n_epochs > 1 else ""
     by_reason: dict[str, str] = {}
     offers = []
@@ -159,9 +162,9 @@ def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | N
     if isinstance(request.estimator, Pipeline):
         decisions = decisions_for(request.estimator, capabilities.preprocessing)
         steps = [f"  {decision}" for decision in decisions]
-    others = [f"  not by method={name!r}: {why_not}" for why_not, name in by_reason.items()]
-    first = f"{how}{epochs} {plan.cost()}{in_file}{offer}"
-    return "\n".join([first, *steps, *(others if plan.reason else [])])
+    others = [f"  not by method={name!r}: {reason}" for reason, name in by_reason.items()]
+    summary = f"{choice}{epochs} {plan.cost()}{in_file}{offer}"
+    return "\n".join([summary, *steps, *(others if plan.reason else [])])
 
 
 # The public functions.
@@ -176,54 +179,55 @@ def tree_cross_validate(
     kfold_models: bool = False,
     **settings: Unpack[Arguments],
 ) -> CVResult:
-    r"""Cross-validate an estimator, with the work of about log2(k) trainings if it is incremental.
+    r"""Evaluate an estimator by k-fold cross-validation for the cost of about log2(k) trainings.
 
-    With chunks :math:`Z_1, \dots, Z_k` of the rows and :math:`f_i` the model trained on all but
-    :math:`Z_i`, the estimate is
+    The estimate is the mean of the fold scores. For chunks :math:`Z_1, \dots, Z_k` of the rows,
+    with the model :math:`f_i` trained on all rows outside :math:`Z_i`, it is
 
     .. math:: R = \frac{1}{k} \sum_{i=1}^{k} \frac{1}{|Z_i|} \sum_{(x, y) \in Z_i} \ell(f_i(x), y).
 
-    TreeCV (Joulani, Gyorgy & Szepesvari 2015, Algorithm 1) does the training that the :math:`f_i`
-    have in common only once. It needs at most :math:`n \log_2(2k)` row updates instead of
-    :math:`n (k - 1)`. Each model sees every row outside its own chunk exactly once; the order of
-    the rows differs from fold to fold. With several epochs it sees them again and again.
+    For estimators with ``partial_fit``, TreeCV (Joulani, Gyorgy & Szepesvari 2015, Algorithm 1)
+    [1]_ shares the training steps that the models have in common. It needs at most :math:`n
+    \log_2(2k)` row updates instead of :math:`n (k - 1)`. Each model is trained on every row
+    outside its own chunk exactly once, or ``n_epochs`` times on average; the order of the rows
+    differs between folds. Other estimators are evaluated by other fast methods, or fitted on each
+    fold; see ``method``.
 
     Parameters
     ----------
     estimator : estimator or River model
-        It is cloned. The tree needs ``partial_fit``; the learners of this package run compiled,
-        without the interpreter. Each step of a Pipeline must then have ``partial_fit`` or be
-        stateless. The tree's score is that of the model after one pass over the training rows,
-        in the order of the tree. Any other estimator is fitted on each fold, also one whose
-        ``fit`` makes other passes than ``partial_fit``.
+        The estimator, which is cloned. With ``method="treecv"``, it must have ``partial_fit``, and
+        each preprocessing step of a Pipeline must have ``partial_fit`` or be stateless. The scores
+        are then those of models after one pass over their training rows, in tree order. The
+        learners of this package are trained in compiled code. Estimators for which no faster
+        method gives the models of ``fit`` are fitted on each fold.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
-        The rows; float32 stays float32. The linear learners of this package train on sparse rows
-        in time proportional to the nonzeros, except for mini-batches. Estimators that are fitted
-        get slices of X as given, whose arrays are read-only. X may also be the path of a ``.npy``
-        or Parquet file or of a folder of Parquet files, a ``pyarrow.dataset.Dataset`` or a lazy
-        frame of polars. If such rows take more than ``max_memory``, they are read in pieces.
+        The features. float32 is not converted to float64. On sparse rows, the training time of the
+        linear learners of this package is proportional to the number of nonzero entries, except
+        with mini-batches. Estimators that are fitted on each fold get rows of X as given, in
+        read-only arrays. X may also be the path of a ``.npy`` file, a Parquet file or a folder of
+        Parquet files, a ``pyarrow.dataset.Dataset`` or a polars ``LazyFrame``. If such rows need
+        more memory than ``max_memory``, they are read in pieces.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
-        Labels, or one or several targets of regressors; None for unsupervised estimators. The loss
-        of a row is the mean over its targets. It may be the name of a column of X, which is then
-        not a feature, or the path of a ``.npy`` file.
+        The class labels, or one or several targets for regressors; None for unsupervised
+        estimators. The loss of a row is averaged over its targets. y may also be the name of a
+        column of X, which is then not used as a feature, or the path of a ``.npy`` file.
     kfold_models : bool, default=False
-        Average the models of the folds, for ``CVResult.kfold_estimator``. Only linear learners
-        that are trained along the tree allow this.
+        Whether to average the models of all folds, for ``CVResult.kfold_estimator``. Only linear
+        learners with ``method="treecv"`` support this.
     **settings
 
     Returns
     -------
     CVResult
-        Fold scores, their mean and the work done.
+        The fold scores, their mean and standard error, and the cost of the evaluation.
 
     Raises
     ------
     ValueError
-        If an argument is wrong, or the estimator or the scorer does not support it.
+        If an argument is invalid, or if the estimator or the scorer does not support it.
 
-    See Also
-    --------
-    treecv_objective : The same as an objective for Optuna.
+    See Also -------- treecv_objective : Cross-validation as an objective for Optuna.
     tree_cross_val_predict : Out-of-fold predictions.
 
     References
@@ -256,21 +260,21 @@ def tree_cross_validate(
 def tree_cross_validate_many(
     estimators: Iterable[Any], X: Any, y: Any = None, **settings: Unpack[Arguments]
 ) -> list[CVResult]:
-    """Cross-validate several estimators on the same folds, in batches if possible.
+    """Evaluate several estimators by cross-validation on the same folds, in batches if possible.
 
-    Estimators of one class that differ only in certain parameters, such as ``alpha`` of
-    ``PegasosClassifier``, are trained in one batch, row by row: the rows are read once for all of
-    them. The attribute ``lane_parameters`` of a learner lists these parameters. Each estimator
-    gets the same result as from ``tree_cross_validate``, bit for bit; exact folds, which use BLAS,
-    may differ by rounding errors.
+    Estimators of the same class that differ only in certain parameters, such as ``alpha`` of
+    ``PegasosClassifier``, are trained in one batch, so that the rows are read once for the whole
+    batch. The attribute ``lane_parameters`` of a learner lists these parameters. Results are
+    identical to those of ``tree_cross_validate``, except for rounding errors with
+    ``method="exact"``, which uses BLAS.
 
     Parameters
     ----------
     estimators : iterable of estimators
-        Any estimators that ``tree_cross_validate`` takes. Those that cannot be trained in a batch
-        are evaluated one by one.
+        The estimators, as for ``tree_cross_validate``. Estimators that cannot be trained in a
+        batch are evaluated one after the other.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
-        The rows, as for ``tree_cross_validate``.
+        The features, as for ``tree_cross_validate``.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels or targets, as for ``tree_cross_validate``.
     **settings
@@ -278,17 +282,16 @@ def tree_cross_validate_many(
     Returns
     -------
     list of CVResult
-        One result per estimator. For estimators trained in a batch, ``seconds`` is an equal share
-        of the time.
+        One result per estimator, in the order of ``estimators``. The time of a batch is divided
+        equally among the ``seconds`` of its estimators.
 
     Raises
     ------
     ValueError
         As for ``tree_cross_validate``.
 
-    See Also
-    --------
-    treecv_objective : The same for the points of a grid, by ``param_grid``.
+    See Also -------- treecv_objective : Evaluates the candidates of a grid, with the argument
+    ``param_grid``.
 
     Examples
     --------
@@ -311,8 +314,9 @@ def tree_cross_validate_many(
     runs = runs_for(cross_validation_for(X, y, Settings(**settings), estimators), estimators)
     if len({run.plan.capabilities.is_incremental for run in runs}) == 2:
         warn_caller(
-            "method='auto' fits some estimators and trains others by passes of partial_fit (see "
-            "CVResult.method), whose scores are hardly comparable; use method='fit' to fit all."
+            "method='auto' calls fit for some estimators and partial_fit for others (see "
+            "CVResult.method), so their scores are hardly comparable; use method='fit' to fit all "
+            "of them."
         )
     evaluate_batch(runs)
     return [run.finish() for run in runs]
@@ -332,35 +336,35 @@ def tree_cross_val_predict(
     ] = "predict",
     **settings: Unpack[Arguments],
 ) -> np.ndarray:
-    """Return out-of-fold predictions: each row is predicted by a model trained without its fold.
+    """Return out-of-fold predictions for all rows.
+
+    Each row is predicted by the model that was trained without the fold of this row.
 
     Parameters
     ----------
     estimator : estimator or River model
         As for ``tree_cross_validate``.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
-        The rows, as for ``tree_cross_validate``. Each must be tested exactly once.
+        The features, as for ``tree_cross_validate``. Each must be tested exactly once.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels or targets, as for ``tree_cross_validate``.
     response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
             default="predict"
-        The method of the estimator whose output is returned. Density estimators have
-        "score_samples".
+        The method of the estimator whose output is returned; "score_samples" is for density
+        estimators.
     **settings
 
     Returns
     -------
     ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets)
-        In the order of the rows of X.
+        The predictions, in the order of the rows of X.
 
     Raises
     ------
     ValueError
-        If an argument is wrong, or if a model diverges and labels are requested.
+        If an argument is invalid, or if class labels are requested and a model diverges.
 
-    See Also
-    --------
-    tree_cross_validate : Scores in place of predictions.
+    See Also -------- tree_cross_validate : Cross-validated scores.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The losses of out-of-fold outputs, and the bootstrap of rows, blocks or folds."""
+"""Losses of out-of-fold outputs, and their bootstrap over rows, groups, blocks or folds."""
 
 from collections.abc import Generator
 from collections.abc import Sequence
@@ -26,35 +26,40 @@ from optuna_treecv.scoring.scores import scores_of_rows
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 
-# The rows that are scored at once.
+# The maximum number of rows that are scored in one batch.
 _ROWS_PER_BATCH = 2**20
 
-# Rows in the order of time are drawn in about 25 blocks of consecutive rows, the same number in
-# each run of folds. If neighbouring quarters of blocks have a larger correlation than this, too
-# few blocks are independent.
-_BLOCKS, _MAX_STRATA, _QUARTERS = 25, 10, 4
+# A bootstrap of rows in the order of time draws about this many blocks of consecutive rows.
+_BLOCKS = 25
+# The folds are divided into at most this many strata of consecutive folds, which have the same
+# number of blocks.
+_MAX_STRATA = 10
+# The number of pieces of each block, between which the correlation is measured.
+_QUARTERS = 4
+# If the losses of neighbouring quarters have a larger correlation, too few blocks are independent.
 _MAX_CORRELATION = 0.3
 
-# The number of times that a unit is drawn, by 16 random bits.
+# Maps 16 random bits to the number of times that a unit is drawn, which has a Poisson
+# distribution.
 _COUNTS = stats.poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1)
 
-# The bytes of the draws that are made at once.
+# The maximum number of bytes of a batch of bootstrap draws.
 _BYTES_PER_BATCH = 2**25
 
 
 def computed_outputs(run: Run, method: str) -> Array | None:
-    """Return the outputs of a run, in the order of ``Tested.rows``, if this takes no training.
+    """Return the outputs of a run in the order of ``Tested.rows``, or None if they need training.
 
-    They come from stored results, or from sums, solutions, neighbours or trees that the trials of
-    a study share. Otherwise, return None.
+    No training is needed if the results are stored, or if the engine computes outputs from sums,
+    solutions, neighbours or trees that the trials of a study share.
     """
-    is_single, at_once = len(run.plan.repeats) == 1, run.plan.capabilities.at_once
-    if is_single and not at_once and run.is_stored:
+    is_single, is_joint = len(run.plan.repeats) == 1, run.plan.capabilities.at_once
+    if is_single and not is_joint and run.is_stored:
         run.complete()
         return run.book.all_outputs().get(method)
     cut = run.plan.repeats[0].cut
     is_partition = isinstance(cut, Folds) and cut.n_tested == cut.n_rows
-    if not (is_single and at_once and is_partition):
+    if not (is_single and is_joint and is_partition):
         return None
     if not hasattr(run.estimator, method):
         return None
@@ -65,7 +70,7 @@ def computed_outputs(run: Run, method: str) -> Array | None:
 
 
 def metric_of(run: Run) -> Loss | Scorer:
-    """Return the first optimised metric; if it is pooled, the metric inside."""
+    """Return the first optimised metric; for a pooled metric, the loss or scorer that it pools."""
     first = run.request.scoring.first
     return first.of if isinstance(first, Pooled) else first
 
@@ -76,35 +81,39 @@ def sign_of(run: Run) -> int:
 
 
 def losses_per_test(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
-    """Return the losses, (n_responses, n_tests), by the first optimised metric.
+    """Return the loss of each tested row by the first optimised metric, (n_responses, n_tests).
 
-    Smaller losses are better: scores of scorers are negated.
+    Smaller losses are better. Scores of scorers are therefore negated.
 
     Parameters
     ----------
     run : Run
-        A run whose metric scores rows.
+        A run whose first optimised metric is a mean over rows.
     responses : sequence of ndarray of shape (n_tests, ...)
     tested : Tested
     """
     metric, targets = metric_of(run), encode_targets(run.request)[tested.rows]
     losses = np.empty((len(responses), len(targets)))
-    at_once = max(1, _ROWS_PER_BATCH // len(targets))
-    for begin in range(0, len(responses), at_once):
-        part = np.asarray(responses[begin : begin + at_once])
-        part = part.reshape(-1, *part.shape[2:])
-        repeated = np.concatenate([targets] * (len(part) // len(targets)))
-        of_part = scores_of_rows(
-            metric, _rows(run, part, repeated), run.estimator, run.request.classes
+    batch_size = max(1, _ROWS_PER_BATCH // len(targets))
+    for begin in range(0, len(responses), batch_size):
+        batch = np.asarray(responses[begin : begin + batch_size])
+        batch = batch.reshape(-1, *batch.shape[2:])
+        repeated = np.concatenate([targets] * (len(batch) // len(targets)))
+        scores = scores_of_rows(
+            metric, _rows(run, batch, repeated), run.estimator, run.request.classes
         )
-        losses[begin : begin + at_once] = sign_of(run) * of_part.reshape(-1, len(targets))
+        losses[begin : begin + batch_size] = sign_of(run) * scores.reshape(-1, len(targets))
     return losses
 
 
 def losses_per_fold(run: Run, responses: Sequence[Array] | Array, tested: Tested) -> Array:
-    """Return the losses of folds, (n_responses, n_folds), for metrics that do not score rows."""
+    """Return the loss of each fold by the first optimised metric, (n_responses, n_folds).
+
+    This is for metrics that are not means over rows.
+    """
     targets, begins = encode_targets(run.request)[tested.rows], tested.cuts[0].begins()
-    # The mean of classifiers has ``predict_proba``, whatever methods its members have.
+    # The mean of several classifiers has ``predict_proba``, whichever methods the single
+    # classifiers have.
     like = run.estimator if run.request.classes is None else VotingClassifier([], voting="soft")
     rows = (_rows(run, response, targets, begins[:-1] - begins[0]) for response in responses)
     folds = (scores_of_folds([metric_of(run)], row, like, run.request.classes) for row in rows)
@@ -112,7 +121,7 @@ def losses_per_fold(run: Run, responses: Sequence[Array] | Array, tested: Tested
 
 
 def _rows(run: Run, response: Array, targets: Array, begins: Array | None = None) -> TestedRows:
-    """Return tested rows with given outputs; classes follow from probabilities."""
+    """Return tested rows with given outputs; classes are predicted from probabilities."""
     is_code = response.dtype.kind == "i"
     numbers = response if is_code else response.astype(np.float64, copy=False)
 
@@ -127,19 +136,19 @@ def _rows(run: Run, response: Array, targets: Array, begins: Array | None = None
 
 
 class Losses(NamedTuple):
-    """The losses of candidates by the units that a bootstrap draws.
+    """The losses of candidates, summed over each of the units that a bootstrap draws.
 
     Attributes
     ----------
     parts : ndarray of shape (n_candidates, n_units)
-        The contribution of each unit to the mean of a candidate; smaller means are better.
+        The contribution of each unit to the mean loss of each candidate.
     shares : ndarray of shape (n_units,)
-        The shares of the units in a mean; they add up to 1.
+        The share of each unit in the mean; the shares add up to 1.
     by : {"rows", "groups", "blocks", "folds"}
         The kind of units.
     quarters : ndarray of shape (n_candidates, n_strata, n_quarters) or None
-        For blocks, the contribution of each quarter to a mean minus its share of the mean of its
-        stratum.
+        For blocks, the contribution of each quarter of a block to the mean, minus its share of the
+        mean of its stratum.
     """
 
     parts: Array
@@ -149,12 +158,12 @@ class Losses(NamedTuple):
 
 
 def losses_per_unit(of_tests: Array, tested: Tested) -> Losses:
-    """Return losses by units.
+    """Sum the losses of tested rows over the units of the bootstrap.
 
     Parameters
     ----------
     of_tests : ndarray of shape (n_candidates, n_tests)
-        The losses of the tests of rows, in the order of ``Tested.rows``.
+        The loss of each tested row, in the order of ``Tested.rows``.
     tested : Tested
     """
     if tested.is_ordered and (losses := _losses_by_blocks(of_tests, tested)) is not None:
@@ -170,12 +179,13 @@ def losses_per_unit(of_tests: Array, tested: Tested) -> Losses:
 
 
 def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
-    r"""Return losses by blocks of rows that are consecutive in time; None if there are too few.
+    r"""Sum losses over blocks of consecutive rows; None if there are too few rows.
 
-    The estimate is the mean loss of all models. Those of a few consecutive folds differ from
-    others, as much as their training sets do. So the differences of blocks from the mean R are
-    those from the mean of their stratum, :math:`a_i - s_i R_h`, times the square root of
-    :math:`b / (b - 1)` for b blocks in each stratum.
+    The estimate R is the mean loss of all models. The mean loss of a few consecutive folds, a
+    stratum, differs from it because the training sets differ. Therefore, block i with share
+    :math:`s_i` and contribution :math:`a_i` is not compared with R but with the mean :math:`R_h`
+    of its stratum: the deviation :math:`a_i - s_i R_h` is multiplied by the square root of
+    :math:`b / (b - 1)` for b blocks per stratum, and added to :math:`s_i R`.
     """
     n_strata = min(tested.n_folds, _MAX_STRATA)
     n_blocks = -(-_BLOCKS // n_strata)
@@ -196,14 +206,14 @@ def _losses_by_blocks(of_tests: Array, tested: Tested) -> Losses | None:
 
 
 def reason_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
-    """Return the reason why a bootstrap of time-ordered rows would mislead; else "".
+    """Return the reason why a bootstrap of time-ordered rows would be misleading; else "".
 
     Parameters
     ----------
     losses : Losses
     tested : Tested
     chosen : int
-        The candidate that is chosen on all units.
+        The index of the candidate with the best mean over all units.
     """
     if not tested.is_ordered:
         return ""
@@ -223,10 +233,10 @@ def reason_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
 
 
 def block_correlation(losses: Losses, chosen: int) -> float:
-    """Return the correlation of neighbouring quarters of blocks; 0 for other units.
+    """Return the correlation between losses of neighbouring quarters of blocks; 0 for other units.
 
-    It is the maximum of the correlation of the chosen candidate's losses and that of the
-    differences of all others from them.
+    The correlation is computed for the losses of the chosen candidate, and for the differences
+    between the losses of the other candidates and these. The larger of both is returned.
     """
     if losses.quarters is None:
         return 0.0
@@ -238,31 +248,31 @@ def block_correlation(losses: Losses, chosen: int) -> float:
 
 
 def draw_units(n_units: int, n_draws: int, seed: int) -> Generator[tuple[Array, Array]]:
-    """Yield batches of bootstrap draws: the counts of units, and indicators of out-of-bag units.
+    """Yield batches of bootstrap draws: counts of units, and indicators of out-of-bag units.
 
-    Both are float64 of shape (n_draws, n_units). The counts have a Poisson distribution with the
-    mean 1, which takes a tenth of the time of draws with replacement. Draws without any unit, and
-    draws without out-of-bag units, are omitted.
+    Both are float64 arrays of shape (n_draws, n_units). The counts have a Poisson distribution
+    with mean 1, which is about ten times faster than drawing with replacement. Draws without any
+    unit, and draws without out-of-bag units, are omitted.
     """
     if n_units < 2:
         raise ValueError("honest scores need at least two tested rows, groups or folds, got 1.")
     generator = np.random.default_rng(seed)
-    at_once = max(1, _BYTES_PER_BATCH // (8 * n_units))
-    for begin in range(0, n_draws, at_once):
-        n = min(at_once, n_draws - begin)
+    batch_size = max(1, _BYTES_PER_BATCH // (8 * n_units))
+    for begin in range(0, n_draws, batch_size):
+        n = min(batch_size, n_draws - begin)
         draws = _COUNTS[generator.integers(2**16, size=(n, n_units), dtype=np.uint16)]
-        lacking = draws == 0
-        are_useful = lacking.any(axis=1) & draws.any(axis=1)
-        yield draws[are_useful], lacking[are_useful].astype(float)
+        is_out_of_bag = draws == 0
+        are_useful = is_out_of_bag.any(axis=1) & draws.any(axis=1)
+        yield draws[are_useful], is_out_of_bag[are_useful].astype(float)
 
 
 def standard_error(losses: Losses, candidate: int) -> float:
-    r"""Return the standard error of a candidate's mean over units.
+    r"""Return the standard error over units of a candidate's mean loss.
 
-    For unit i with share :math:`s_i` and part :math:`a_i` of the mean R it is
-    :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), times the square root
-    of :math:`m / (m - 1)` for m units. For blocks whose neighbouring quarters have the correlation
-    r, it is multiplied by the square root of :math:`1 + 2 r`.
+    For units i with shares :math:`s_i` and contributions :math:`a_i` to the mean R, it is
+    :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), multiplied by the
+    square root of :math:`m / (m - 1)` for m units. For blocks, it is also multiplied by the square
+    root of :math:`1 + 2 r`, with the correlation r of neighbouring quarters.
     """
     parts = losses.parts[candidate]
     squares = float(np.square(parts - losses.shares * parts.sum()).sum())
@@ -273,21 +283,22 @@ def standard_error(losses: Losses, candidate: int) -> float:
 def interval_around(
     run: Run, losses: Losses, candidate: int, mean: float, of: str, level: float
 ) -> Interval:
-    """Return the interval of a corrected mean loss, in the units of the score.
+    """Return a confidence interval around a corrected mean loss, in the units of the score.
 
-    The correction is uncertain, too. So the interval extends from the better end of the interval
-    around the uncorrected mean to the worse end of that around the corrected one.
+    Because the correction is uncertain, too, the interval extends from the better end of the
+    interval around the uncorrected mean to the worse end of the interval around the corrected
+    mean.
 
     Parameters
     ----------
     run : Run
     losses : Losses
     candidate : int
-        The candidate whose losses give the uncorrected mean and the standard error.
+        The index of the candidate whose losses give the uncorrected mean and the standard error.
     mean : float
         The corrected mean.
     of : str
-        The owner of the models, in words.
+        A description of the candidate or ensemble that the models belong to.
     level : float
     """
     before = float(losses.parts[candidate].sum())
@@ -310,10 +321,11 @@ def interval_around(
 
 
 def wilson(share: float, n: float, quantile: float) -> tuple[float, float]:
-    r"""Return the interval of Wilson (1927) for a share of n rows.
+    r"""Return Wilson's score interval (1927) for a proportion of n rows.
 
-    With :math:`s = z^2 / n` for z standard errors to each side, its ends are :math:`(p + s / 2 \pm
-    \sqrt{s p (1 - p) + s^2 / 4}) / (1 + s)`. It is valid even if few rows or none are errors.
+    For the proportion p and the normal quantile z, its ends are :math:`(p + s / 2 \pm \sqrt{s p (1
+    - p) + s^2 / 4}) / (1 + s)` with :math:`s = z^2 / n`. It is valid even if few rows or none are
+    errors.
     """
     share, square = min(max(share, 0.0), 1.0), quantile**2 / n
     half = sqrt(share * (1 - share) * square + square**2 / 4)

@@ -1,24 +1,26 @@
-"""Metrics of scikit-learn's scorers for many folds at once, from the predictions of all rows.
+"""Vectorised versions of scikit-learn's metrics that score many folds in one call.
 
 The functions of this module share these arguments:
 
 response : ndarray
-    The response for each row of its fold's model: finite numbers from the method that the scorer
-    calls. Predictions of classifiers are class codes, or -1 for unknown labels. Decision values
-    for two classes have the shape (n_rows,), probabilities (n_rows, n_classes), predictions of
-    several targets (n_rows, n_targets).
+    The out-of-fold output of the response method for each row, in finite numbers. Predictions of
+    classifiers are class codes, or -1 for unknown labels. The shape is (n_rows,) for decision
+    values of two classes, (n_rows, n_classes) for probabilities, and (n_rows, n_targets) for
+    predictions of several targets.
 targets : ndarray of shape (n_rows,), or of regressors (n_rows, n_targets)
-    Class codes (int32), or numbers (float64). The score of several targets is the mean over them,
-    as ``multioutput="uniform_average"`` of scikit-learn.
+    Class codes (int32), or numbers (float64). The score is averaged over targets, like
+    ``multioutput="uniform_average"`` in scikit-learn.
 weights : ndarray of shape (n_rows,), float64, or None
-    Not negative; None: each row has the weight 1.
+    Non-negative weights; None: each row has the weight 1.
 begins : ndarray of shape (n_folds,), int64
-    Fold i consists of the rows ``begins[i]`` to ``begins[i + 1] - 1``, and the last fold of all
-    rows from its beginning on. ``begins[0]`` is 0, and no fold is empty.
+    The index of the first row of each fold. Fold i consists of the rows ``begins[i]`` to
+    ``begins[i + 1] - 1``; the last fold ends with the last row. ``begins[0]`` is 0, and no fold is
+    empty.
 
-A fold for which scikit-learn raises an error gets NaN. If scikit-learn warns for folds, there is
-one warning for all of them, which ignores rows of weight 0. Callers suppress NumPy's warnings,
-because folds may divide by 0.
+The score is NaN for folds for which scikit-learn raises an error. If scikit-learn would warn for
+several folds, there is a single warning for all of them. Folds whose rows all have the weight 0
+are ignored in warnings. Callers must suppress the warnings of NumPy, because some folds may divide
+by 0.
 """
 
 from collections.abc import Callable
@@ -40,20 +42,20 @@ Weights = Array | None
 
 @dataclass(frozen=True)
 class FoldMetric:
-    """A metric of scikit-learn for many folds at once.
+    """A metric of scikit-learn that is computed for many folds in one call.
 
     Attributes
     ----------
     of_folds : callable
         (response, targets, weights, begins) -> ndarray of shape (n_folds,), float64. Larger scores
-        are better. A fifth argument is the scores of rows, if they are known.
+        are better. The scores of rows, if they are known, may be passed as a fifth argument.
     influence : callable
         (response, targets, weights) -> ndarray of shape (n_rows,), float64. The derivative of the
-        score by the weight of each row if all rows are one fold. For weights w, the standard error
-        of that score is sqrt(sum((w * influence)**2)), the infinitesimal jackknife.
+        score with respect to the weight of each row, if all rows are a single fold. The standard
+        error of this score is sqrt(sum((weights * influence)**2)), by the infinitesimal jackknife.
     of_rows : callable or None
-        (response, targets) -> ndarray of shape (n_rows,), float64: the scores of rows if the score
-        of a fold is their mean; None for other metrics.
+        (response, targets) -> ndarray of shape (n_rows,), float64. The scores of rows, if the
+        score of a fold is their mean; None for other metrics.
     """
 
     of_folds: Callable[..., Array]
@@ -62,7 +64,7 @@ class FoldMetric:
 
 
 def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
-    """Return the metric that equals a scorer of scikit-learn.
+    """Return the vectorised metric that is equivalent to a scorer of scikit-learn.
 
     Parameters
     ----------
@@ -73,7 +75,7 @@ def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
     Returns
     -------
     FoldMetric or None
-        None if the scorer must be called.
+        None if there is no equivalent metric, so that the scorer must be called for each fold.
     """
     if not scorer.is_registered:
         return None
@@ -87,10 +89,12 @@ def fold_metric(scorer: Any, classes: Array | None) -> FoldMetric | None:
 
 
 def _is_defined(name: str, classes: list[Any]) -> bool:
-    """Return whether this module has the score of a scorer for these classes."""
+    """Return whether this module can compute a score of scikit-learn for these classes."""
     if name in ("f1", "average_precision"):
         return len(classes) == 2 and bool(classes[1] == 1)
-    if name == "neg_brier_score":  # other pairs change their meaning in folds with one class
+    if (
+        name == "neg_brier_score"
+    ):  # scikit-learn treats other pairs differently in folds with one class
         return len(classes) > 2 or classes in ([0, 1], [-1, 1])
     if name == "roc_auc":
         return len(classes) == 2
@@ -117,7 +121,7 @@ def _fold_of_rows(begins: Array, n_rows: int) -> Array:
 def _class_sums(values: Array, codes: Array, n_classes: int, begins: Array) -> Array:
     """Return the sums of values over the rows of each class, shape (n_folds, n_classes).
 
-    This array is never larger than decision values for all rows.
+    This array is never larger than an array of decision values for all rows.
     """
     cells = _fold_of_rows(begins, len(codes)) * n_classes + codes
     return np.bincount(cells, values, len(begins) * n_classes).reshape(-1, n_classes)
@@ -135,7 +139,7 @@ def _warn(name: str, what: str, is_concerned: Array, why: str) -> None:
             f"{name} is {what} for {n_concerned} of {len(is_concerned)} fold(s), {why}; use fewer "
             "or stratified folds instead.",
             UndefinedMetricWarning,
-            stacklevel=3,  # the line that called of_folds
+            stacklevel=3,  # of the call of of_folds
         )
 
 
@@ -151,9 +155,9 @@ def _mean_metric(
     of_rows: Callable[[Array, Array], Array],
     are_undefined: Callable[[Array, Array, Array], Array] | None = None,
 ) -> FoldMetric:
-    """Return the metric that is the mean of ``of_rows(response, targets)``.
+    """Return the metric of folds that is the mean of ``of_rows(response, targets)``.
 
-    Folds for which ``are_undefined(response, targets, begins)`` is true get NaN.
+    The score is NaN for folds for which ``are_undefined(response, targets, begins)`` is true.
     """
 
     def of_folds(
@@ -174,7 +178,7 @@ def _mean_metric(
 
 
 def _valid(probabilities: Array) -> Array:
-    """Return the probabilities, with NaN in rows with a number that scikit-learn refuses."""
+    """Return the probabilities, but NaN in rows with an entry below 0 or above 1."""
     is_valid = (probabilities >= 0) & (probabilities <= 1)
     if is_valid.all():
         return probabilities
@@ -185,21 +189,21 @@ def _of_true_class(probabilities: Array, codes: Array) -> Array:
     if probabilities.shape[1] > 2:
         return _valid(probabilities)[np.arange(len(codes)), codes]
     second = _valid(probabilities[:, 1:])[:, 0]
-    # scikit-learn uses only the second column, so small float32 numbers have few digits.
+    # scikit-learn computes 1 - second, which would lose digits of float32.
     is_short = probabilities.dtype == np.float32
     first = _valid(probabilities[:, :1])[:, 0] if is_short else 1 - second
     return np.where(codes == 1, second, first)
 
 
 def _log_likelihood(probabilities: Array, codes: Array) -> Array:
-    """Return log p of the true class, with p clipped by the eps of its type."""
+    """Return log p of the true class, clipped to [eps, 1 - eps] in the dtype of p."""
     p = _of_true_class(probabilities, codes)
     eps = np.finfo(p.dtype).eps
     return np.log(np.clip(p, eps, 1 - eps).astype(np.float64))
 
 
 def _neg_brier(probabilities: Array, codes: Array) -> Array:
-    """Return -sum_c (p_c - [c is the true class])^2, half of it for two classes."""
+    """Return -sum_c (p_c - [c is the true class])^2; for two classes, half of this."""
     if probabilities.shape[1] == 2:
         return -np.square(1 - _of_true_class(probabilities, codes).astype(np.float64))
     errors = _valid(probabilities).astype(np.float64)
@@ -235,7 +239,7 @@ def _neg_rmse(predicted: Array, y: Array, weights: Weights, begins: Array) -> Ar
 
 @_mean_of_columns
 def _neg_rmse_influence(predicted: Array, y: Array, weights: Weights) -> Array:
-    """Return (MSE - squared error of the row) / (2 RMSE sum(w)), or 0 without any error."""
+    """Return (MSE - squared error of the row) / (2 RMSE sum(w)), or 0 if the MSE is 0."""
     weights, squared = _or_ones(weights, y), np.square(predicted - y)
     mse = _means(squared, weights, _ONE_FOLD)
     return np.zeros(len(y)) if mse == 0 else (mse - squared) / (2 * np.sqrt(mse) * weights.sum())
@@ -253,7 +257,8 @@ def _r2_of_columns(predicted: Array, y: Array, weights: Weights, begins: Array) 
     """Return 1 - SSE / SST; if SST is 0, return 1 if SSE is 0 and 0 otherwise."""
     weights, fold = _or_ones(weights, y), _fold_of_rows(begins, len(y))
     sse = _sums(weights * np.square(predicted - y), begins)
-    # After subtracting one of them, equal numbers have a mean and an SST of exactly 0.
+    # If all y of a fold are equal, they are 0 after subtracting their maximum, and SST is exactly
+    # 0.
     y = y - np.maximum.reduceat(np.where(weights > 0, y, -np.inf), begins)[fold]
     sst = _sums(weights * np.square(y - _means(y, weights, begins)[fold]), begins)
     return 1 - np.where(sst != 0, sse / sst, sse != 0)
@@ -263,7 +268,7 @@ def _r2_of_columns(predicted: Array, y: Array, weights: Weights, begins: Array) 
 def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
     """Return (SSE / SST * (y - mean)^2 - (y - predicted)^2) / SST.
 
-    The change of the mean does not contribute, because SST is minimal at the mean.
+    The derivative of the mean does not contribute, because SST is minimal at the mean.
     """
     weights, squared = _or_ones(weights, y), np.square(predicted - y)
     spread = np.square(y - _means(y, weights, _ONE_FOLD))
@@ -275,7 +280,7 @@ def _r2_influence(predicted: Array, y: Array, weights: Weights) -> Array:
 
 
 def _balanced_accuracy(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
-    """Return the mean recall of the classes that have weight in a fold."""
+    """Return the mean recall of the classes with a positive total weight in a fold."""
     have_weight = _have_weight(weights, begins)
     weights, fold = _or_ones(weights, codes), _fold_of_rows(begins, len(codes))
     n_classes = int(max(codes.max(), predicted.max())) + 1
@@ -303,11 +308,12 @@ def _balanced_accuracy_influence(predicted: Array, codes: Array, weights: Weight
 
 
 def _f1(predicted: Array, codes: Array, weights: Weights, begins: Array) -> Array:
-    """Return 2 TP / (positives + predicted positives), or 0 if there are neither."""
+    """Return 2 TP / (positives + predicted positives), or 0 if this is 0 / 0."""
     hits, counts = _hits_and_counts(predicted, codes)
     weights, have_weight = _or_ones(weights, codes), _have_weight(weights, begins)
     total = _sums(weights * counts, begins)
-    # scikit-learn refuses an unknown label unless only the positive class occurs besides.
+    # scikit-learn raises an error for an unknown label, unless the only other label is the
+    # positive class.
     are_refused = np.logical_or.reduceat(predicted < 0, begins)
     are_refused &= np.logical_or.reduceat((codes == 0) | (predicted == 0), begins)
     are_empty = (total == 0) & have_weight & ~are_refused
@@ -325,34 +331,35 @@ def _f1_influence(predicted: Array, codes: Array, weights: Weights) -> Array:
 
 
 def _hits_and_counts(predicted: Array, codes: Array) -> tuple[Array, Array]:
-    """Return [true positive], and [positive] + [predicted positive] of each row."""
+    """Return [true positive] and [positive] + [predicted positive] for each row."""
     is_positive, is_predicted = (codes == 1).astype(np.float64), predicted == 1
     return is_positive * is_predicted, is_positive + is_predicted
 
 
 # Metrics of ranked rows
 
-# The number of rows that are sorted at once, unless one fold has more; their arrays fit into a
-# cache.
+# Folds are sorted in batches of at most this many rows, whose arrays fit into a CPU cache.
 _ROWS_PER_BATCH = 1 << 14
 
 
 def _ranked_by(response: Array) -> Array:
-    """Return the decision values, or the probabilities of the second class."""
+    """Return the scores for ranking: decision values, or probabilities of the second class."""
     return response if response.ndim == 1 else response[:, 1]
 
 
 def _curves(
     response: Array, codes: Array, weights: Weights, begins: Array
 ) -> Iterator[tuple[Array, ...]]:
-    """Yield the curves of folds of equal size, whose rows are sorted as a matrix.
+    """Yield cumulative weights of ranked rows, for batches of folds of the same size.
+
+    The rows of each batch are sorted as a matrix with one fold per row.
 
     Yields
     ------
     folds : ndarray of int
     positives, negatives : ndarray of float64
-        The weight of the positive and of the negative rows at or above each threshold, fold after
-        fold. The thresholds of a fold are its distinct scores in descending order.
+        The total weight of positive and of negative rows at or above each threshold, one fold
+        after the other. The thresholds of a fold are its distinct scores in descending order.
     firsts, lasts : ndarray of int
         The indices of the first and the last threshold of each fold.
     """
@@ -366,7 +373,7 @@ def _curves(
             starts = begins[folds, None]
             rows = starts + np.argsort(descending[starts + np.arange(size)], axis=1)
             ranked = descending[rows]
-            is_last = np.ones(rows.shape, bool)  # of the rows with the same score
+            is_last = np.ones(rows.shape, bool)  # whether a row is the last one with its score
             np.not_equal(ranked[:, 1:], ranked[:, :-1], out=is_last[:, :-1])
             is_positive = codes[rows] == 1
             of_rows = 1.0 if weights is None else weights[rows]
@@ -377,14 +384,14 @@ def _curves(
 
 
 def _steps(cumulated: Array, firsts: Array) -> Array:
-    """Return the increments of a curve; that of the first threshold is from 0."""
+    """Return the differences between consecutive values of a curve; each fold starts from 0."""
     steps = np.diff(cumulated, prepend=0)
     steps[firsts] = cumulated[firsts]
     return steps
 
 
 def _roc_auc(response: Array, codes: Array, weights: Weights, begins: Array) -> Array:
-    """Return the area under the curve of true positives over false positives (trapezoids)."""
+    """Return the area under the ROC curve, by the trapezoidal rule."""
     scores = np.empty(len(begins))
     for folds, positives, negatives, firsts, lasts in _curves(response, codes, weights, begins):
         heights = positives - _steps(positives, firsts) / 2
@@ -396,9 +403,10 @@ def _roc_auc(response: Array, codes: Array, weights: Weights, begins: Array) -> 
 
 
 def _roc_auc_influence(response: Array, codes: Array, weights: Weights) -> Array:
-    """Return (correctly ranked share of the other class - AUC) / weight of the row's class.
+    """Return (correctly ranked share of the other class - AUC) / weight of the own class.
 
-    A tie counts half. The shares are the placements of DeLong, DeLong and Clarke-Pearson (1988).
+    Ties count half. The shares are the placement values of DeLong, DeLong and Clarke-Pearson
+    (1988).
     """
     distinct, rank = np.unique(_ranked_by(response), return_inverse=True)
     weights, is_positive = _or_ones(weights, codes), codes == 1
@@ -412,7 +420,7 @@ def _roc_auc_influence(response: Array, codes: Array, weights: Weights) -> Array
 
 
 def _average_precision(response: Array, codes: Array, weights: Weights, begins: Array) -> Array:
-    """Return the mean precision at the thresholds, weighted by the positives of each."""
+    """Return the mean precision over thresholds, weighted by the positives at each threshold."""
     scores = np.empty(len(begins))
     for folds, positives, negatives, firsts, lasts in _curves(response, codes, weights, begins):
         precision = np.where(positives > 0, positives / (positives + negatives), 0)
@@ -423,11 +431,11 @@ def _average_precision(response: Array, codes: Array, weights: Weights, begins: 
 
 
 def _average_precision_influence(response: Array, codes: Array, weights: Weights) -> Array:
-    """Return [positive] (precision - AP) / P plus the effect on precisions.
+    """Return [positive] (precision - AP) / P, plus the effect on the precisions.
 
-    P is the weight of all positives. A row changes the precision TP / (TP + FP) at its threshold
-    and at those below: a positive by FP / (TP + FP)^2, a negative by -TP / (TP + FP)^2. Each
-    threshold counts by its share of P.
+    P is the total weight of positives. A row changes the precision TP / (TP + FP) at its own
+    threshold and at all lower thresholds: a positive row by FP / (TP + FP)^2, a negative row by
+    -TP / (TP + FP)^2. The thresholds are weighted by their share of P.
     """
     distinct, rank = np.unique(-_ranked_by(response), return_inverse=True)
     weights, is_positive = _or_ones(weights, codes), codes == 1
@@ -464,5 +472,5 @@ _REGRESSION_METRICS = {
     "r2": FoldMetric(_r2, _r2_influence),
 }
 
-#: The metrics by the names of scikit-learn's scorers.
+#: All metrics, by the name of the scorer in scikit-learn.
 METRICS = _CLASSIFICATION_METRICS | _REGRESSION_METRICS

@@ -1,6 +1,7 @@
-"""Metrics of folds: losses, which a study minimises, and scorers, which it maximises.
+"""Metrics: losses, which a study minimises, and scorers, which it maximises.
 
-The scoring of an evaluation consists of one or several metrics, some of which are optimised.
+The scoring of a cross-validation consists of one or several metrics. The optimised ones are
+returned by an objective.
 """
 
 from collections.abc import Callable
@@ -26,20 +27,21 @@ from optuna_treecv.estimators.base import name_of
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss per row; a fold's score is its mean.
+    """A loss that is defined for single rows; the score of a fold is the mean over its rows.
 
     Attributes
     ----------
     name : str
     methods : str
-        The response method of an estimator.
+        The response method of an estimator that the loss needs.
     of_rows : callable
-        (response, targets) -> ndarray of shape (n_rows,), float64; the mean over several targets.
+        (response, targets) -> ndarray of shape (n_rows,), float64. The loss of each row, averaged
+        over targets.
     if_diverged : float
-        The score of a fold whose model is not finite.
+        The score of a fold whose model has diverged.
     row_range : (float, float) or None
-        The minimum and maximum loss of a row; None unless there are both. ``range_by_name`` knows
-        which losses are at least 0.
+        The minimum and maximum loss of a row, if it has both bounds; otherwise None. For one-sided
+        bounds, see ``range_by_name``.
     is_zero_one : bool
         Whether the loss of each row is 0 or 1.
     """
@@ -87,7 +89,7 @@ def _hinge(decision: np.ndarray, codes: np.ndarray) -> np.ndarray:
 def _log_loss(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return -log p of the true class.
 
-    As in sklearn.metrics.log_loss, p is clipped to [eps, 1 - eps], eps being that of float64.
+    As in sklearn.metrics.log_loss, p is clipped to [eps, 1 - eps], with the eps of float64.
     """
     p = probabilities[np.arange(len(codes)), codes]
     return -np.log(np.clip(p, np.finfo(np.float64).eps, 1 - np.finfo(np.float64).eps))
@@ -114,7 +116,7 @@ def _squared_distance(distance: np.ndarray, _: Any) -> np.ndarray:
     return np.square(distance.astype(np.float64))
 
 
-#: The losses by the type of estimator in the tags of scikit-learn. The first one is the default,
+#: The losses by ``estimator_type``, as in the tags of scikit-learn. The first loss is the default,
 #: as in Table 1 of the TreeCV paper.
 LOSSES_FOR = {
     "classifier": [
@@ -133,9 +135,10 @@ LOSSES_FOR = {
 LOSSES = {loss.name: loss for losses in LOSSES_FOR.values() for loss in losses}
 
 
-#: The beginning and the end of an error about a scorer.
+#: The beginning of error messages about scorers.
 SCORER_EXPECTED = "scoring must be a scorer(estimator, X, y) that returns a number"
-SCORER_ADVICE = "use make_scorer(accuracy_score), for example, instead"
+#: The advice at the end of these messages.
+SCORER_ADVICE = "use, for example, make_scorer(accuracy_score) instead"
 
 
 @dataclass(frozen=True)
@@ -150,21 +153,22 @@ class Scorer:
     is_registered : bool
         Whether ``name`` is a scorer name of scikit-learn.
     is_made : bool
-        Whether it was made by ``make_scorer`` of scikit-learn. Such a scorer uses only the
+        Whether the scorer was made by ``make_scorer`` of scikit-learn, and therefore uses only the
         predictions of an estimator.
     methods : str, sequence of str or None
-        The response method that it calls, one of several, or None if unknown.
+        The response method that the scorer calls; if several, it calls the first that the
+        estimator has. None if unknown.
     is_mean : bool
-        Whether the score of several rows is known to be the mean of row scores, like a loss.
+        Whether the score of several rows is known to be the mean of their row scores.
     is_of_training : bool
-        Whether it scores training rows; models must then be refitted per fold.
+        Whether the scorer is applied to training rows. If so, models must be refitted per fold.
     row_range : (float, float) or None
-        The minimum and maximum score of a row; None without bounds.
+        The minimum and maximum score of a row; None if the scores have no bounds.
     is_zero_one : bool
         Whether the score of each row is 0 or 1.
     error_score : float or None
-        The score that a search reports, with a warning, if the scorer raises an error; until then
-        it is ``FAILED``. None: errors are raised.
+        The score to report, with a warning, for folds on which the scorer raises an error. Until
+        it is reported, the score of such a fold is ``FAILED``. None: errors are raised.
     """
 
     name: str
@@ -182,7 +186,7 @@ class Scorer:
 
     @property
     def takes_weights(self) -> bool:
-        """Whether it accepts ``sample_weight``."""
+        """Whether the scorer accepts ``sample_weight``."""
         called = getattr(self.score, "_score_func", self.score)
         try:
             parameters = inspect.signature(called).parameters.values()
@@ -194,7 +198,7 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Pooled:
-    """A loss or scorer that is computed on the out-of-fold predictions of all rows.
+    """A loss or scorer that is computed once on the out-of-fold predictions of all rows.
 
     Attributes
     ----------
@@ -236,7 +240,7 @@ _MEAN_METRICS = (
     metrics.zero_one_loss,
 )
 
-# Metrics that equal the accuracy with this ``average``.
+# Metrics that are equal to the accuracy for this value of ``average``.
 _EQUAL_TO_ACCURACY = (
     (metrics.f1_score, "micro"),
     (metrics.precision_score, "micro"),
@@ -250,7 +254,7 @@ _MADE_SCORER = type(get_scorer("accuracy"))
 
 
 def registered_scorer(name: str) -> Scorer:
-    """Return a scorer of scikit-learn by its name."""
+    """Return the scorer of scikit-learn with this name."""
     scorer = replace(wrap_scorer(get_scorer(name)), name=name, is_registered=True)
     if name != "accuracy":
         return scorer
@@ -269,12 +273,12 @@ def takes(score: Callable[..., Any], n_arguments: int) -> bool:
 
 
 def wrap_scorer(score: Callable[..., Any]) -> Scorer:
-    """Return the scorer of a user's callable.
+    """Return a ``Scorer`` that wraps a callable of the user or of scikit-learn.
 
     Raises
     ------
     ValueError
-        If the callable is a metric of labels and predictions.
+        If the callable does not accept the arguments (estimator, X, y).
     """
     is_made = isinstance(score, _MADE_SCORER)
     if not is_made and not takes(score, 3):
@@ -295,7 +299,7 @@ def _is_mean(scorer: Any) -> bool:
 def response_of(metric: Any, estimator: Any) -> str:
     """Return the response method that a loss, or a scorer of ``make_scorer``, needs.
 
-    Of several methods, it is the first one that the estimator has, as in scikit-learn.
+    If there are several methods, it is the first that the estimator has, as in scikit-learn.
     """
     methods = metric.methods
     assert methods is not None
@@ -305,7 +309,7 @@ def response_of(metric: Any, estimator: Any) -> str:
     return next(available, methods[0])
 
 
-# Registered scorers between 0 and 1, by the beginning of their names.
+# Beginnings of the names of scikit-learn scorers with values between 0 and 1.
 _BETWEEN_0_AND_1 = (
     *("accuracy", "average_precision", "balanced_accuracy", "f1", "jaccard"),
     *("precision", "recall", "roc_auc", "top_k_accuracy"),
@@ -314,7 +318,7 @@ _AT_MOST_1 = ("explained_variance", "r2")
 
 
 def range_of(metric: Any) -> tuple[float, float] | None:
-    """Return the bounds of a loss or scorer; None if unknown.
+    """Return the minimum and maximum of a loss or scorer; None if unknown.
 
     Parameters
     ----------
@@ -324,7 +328,7 @@ def range_of(metric: Any) -> tuple[float, float] | None:
 
 
 def range_by_name(name: str) -> tuple[float, float] | None:
-    """Return the bounds of the loss or scikit-learn scorer with this name; None if unknown."""
+    """Return the minimum and maximum of the metric with this name; None if unknown."""
     if name in LOSSES:
         return None if name == "neg_log_density" else LOSSES[name].row_range or (0.0, inf)
     if name.startswith(_BETWEEN_0_AND_1):
@@ -341,12 +345,12 @@ class Scoring:
     Attributes
     ----------
     names : tuple of str
-        The names of the metrics in results.
+        The name of each metric in results.
     metrics : tuple of Loss, Scorer or Pooled
     optimized : tuple of int
         The indices of the optimised metrics.
     returns_tuple : bool
-        Whether an objective returns a tuple of values.
+        Whether an objective returns a tuple of values instead of a float.
     """
 
     names: tuple[str, ...]
@@ -375,33 +379,32 @@ class Scoring:
 
 
 def pooled(scoring: Any) -> Pooled:
-    r"""Return a score that is computed once, on the out-of-fold predictions of all rows.
+    r"""Make a metric that is computed once, on the out-of-fold predictions of all rows.
 
     Metrics such as ``"roc_auc"``, ``"f1"`` and ``"neg_root_mean_squared_error"`` are not means
-    over rows, and are biased or undefined on folds with few rows. Pooled, they are computed as on
-    a single validation set, even for leave-one-out. But predictions of different models are then
-    compared with each other, and there are no fold scores. The standard error is that of the
-    infinitesimal jackknife over rows (Jaeckel 1972), :math:`\sqrt{\sum_i (w_i \, \partial \theta /
-    \partial w_i)^2}` for a score :math:`\theta` and rows of weights :math:`w_i`.
+    over rows, so their fold scores are biased or undefined if folds have few rows. A pooled metric
+    is computed as on a single validation set, which works even for leave-one-out. However,
+    predictions of different models are then compared with each other, and there are no fold
+    scores. The standard error is computed by the infinitesimal jackknife over rows (Jaeckel 1972):
+    :math:`\sqrt{\sum_i (w_i \, \partial \theta / \partial w_i)^2}` for a score :math:`\theta` and
+    row weights :math:`w_i`.
 
     Parameters
     ----------
     scoring : str or scorer
-        A loss, the name of a scorer of scikit-learn, or a scorer made by ``make_scorer``.
+        The name of a loss or of a scorer of scikit-learn, or a scorer made by ``make_scorer``.
 
     Returns
     -------
     Pooled
-        For the argument ``scoring``, alone or in a list or dict.
+        The pooled metric, which can be passed as ``scoring``, alone or in a list or dict.
 
     Raises
     ------
     ValueError
-        If ``scoring`` is neither a loss nor a scorer that needs only predictions.
+        If ``scoring`` is neither a loss nor a scorer that only needs predictions.
 
-    See Also
-    --------
-    tree_cross_validate : Accepts it as ``scoring``.
+    See Also -------- tree_cross_validate : Accepts pooled metrics as ``scoring``.
 
     Examples
     --------
@@ -427,7 +430,7 @@ def pooled(scoring: Any) -> Pooled:
 
 
 def with_pooled(scoring: Scoring, metric: Pooled) -> Scoring:
-    """Return a scoring with a pooled metric, which is appended if it is missing."""
+    """Return a scoring that contains a pooled metric; append it if it is missing."""
     if metric in scoring.metrics:
         return scoring
     names, metrics = (*scoring.names, metric.name), (*scoring.metrics, metric)
@@ -435,16 +438,16 @@ def with_pooled(scoring: Scoring, metric: Pooled) -> Scoring:
 
 
 def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) -> Scoring | None:
-    """Return the scoring of the arguments ``scoring`` and ``optimize``.
+    """Return the ``Scoring`` given by the arguments ``scoring`` and ``optimize``.
 
-    None stays None; ``scoring_for`` then selects the loss.
+    If ``scoring`` is None, return None; ``scoring_for`` then chooses the default loss.
 
     Parameters
     ----------
     scoring : None, str, callable, Pooled, list of these, or dict of str to these
     optimize : None, str or list of str
     is_pooled : bool
-        Whether all metrics are pooled.
+        Whether to pool all metrics.
     """
     if scoring is None:
         if optimize is not None:
@@ -478,7 +481,7 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
 
 
 def _optimized(optimize: Any, names: Sequence[str]) -> tuple[tuple[int, ...], bool]:
-    """Return the indices of optimised metrics, and whether values are tuples."""
+    """Return the indices of the optimised metrics, and whether objectives return tuples."""
     if optimize is None:
         return (0,), False
     returns_tuple = isinstance(optimize, list | tuple)
@@ -494,7 +497,7 @@ def _optimized(optimize: Any, names: Sequence[str]) -> tuple[tuple[int, ...], bo
 
 
 def _metric(scoring: Any) -> Metric:
-    """Return the loss or scorer of a name or callable."""
+    """Return the metric given by a name or a callable."""
     if isinstance(scoring, Loss | Scorer | Pooled):
         return scoring
     if isinstance(scoring, str):
@@ -517,7 +520,10 @@ def _metric(scoring: Any) -> Metric:
 
 
 def scoring_for(scoring: Scoring | None, estimator: Any, is_pooled: bool = False) -> Scoring:
-    """Return the scoring for an estimator, by default its loss; refuse an unsuitable loss."""
+    """Return the scoring for an estimator; raise an error if a loss does not suit it.
+
+    If ``scoring`` is None, it consists of the first loss for this type of estimator.
+    """
     kind = get_tags(estimator).estimator_type
     losses = LOSSES_FOR.get(kind)
     if scoring is None:

@@ -1,4 +1,4 @@
-"""Calls of scikit-learn scorers with a fitted estimator, or with its predictions."""
+"""Call scikit-learn scorers with a fitted estimator, or with its stored predictions."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from optuna_treecv.scoring.metrics import SCORER_EXPECTED
 _DICT_ADVICE = "use a dict of scorers, each of which returns one number, instead"
 
 
-#: The score of a fold whose scorer has raised an error: a NaN with special bits, to distinguish it
-#: from a NaN that a scorer returns.
+#: The score of a fold whose scorer has raised an error. It is a NaN with a special bit pattern,
+#: which distinguishes it from a NaN that a scorer returns.
 FAILED = float(np.array(0x7FF8_0000_FA11_ED00, np.uint64).view(np.float64))
 
 
 def are_failed(scores: np.ndarray) -> np.ndarray:
-    """Return which of some scores, float64, are ``FAILED``."""
+    """Return a boolean array: which of the scores, of dtype float64, are ``FAILED``."""
     return scores.view(np.uint64) == np.array(FAILED).view(np.uint64)
 
 
@@ -40,7 +40,7 @@ class NoNumber(ValueError):
     Attributes
     ----------
     names : sequence of str
-        The names of several scores; empty if the scorer has returned anything else.
+        The keys if the scorer has returned a dict of scores; otherwise empty.
     """
 
     names: Sequence[str] = ()
@@ -55,10 +55,10 @@ def score_of(
     params: Mapping[str, Any],
     is_pooled: bool = False,
 ) -> float:
-    """Return a scorer's score of a fitted estimator on a fold.
+    """Return the score of a fitted estimator on the rows of a fold.
 
-    With an ``error_score``, it is ``FAILED`` if the scorer raises an error, and NaN if the scorer
-    returns NaN.
+    If the scorer has an ``error_score``, the score is ``FAILED`` if it raises an error, and NaN if
+    it returns NaN.
 
     Parameters
     ----------
@@ -66,16 +66,16 @@ def score_of(
     estimator : estimator
     X, y : the rows of the fold
     classes : ndarray or None
-        The classes of all rows, for classifiers.
+        The sorted classes of all rows, for classifiers.
     params : dict
-        Further arguments of the scorer, such as the rows' ``sample_weight``.
+        Further arguments of the scorer, such as ``sample_weight`` of these rows.
     is_pooled : bool
-        Whether the rows are those of all folds.
+        Whether X and y are the rows of all folds, for a pooled score.
 
     Raises
     ------
     ValueError
-        If the score is undefined on these rows or classes, or is not a number.
+        If the score is undefined on these rows, or is not a number.
     """
     try:
         score = _returned_score(scorer, estimator, X, y, classes, params, is_pooled)
@@ -105,12 +105,12 @@ def _returned_score(
     params: Mapping[str, Any],
     is_pooled: bool,
 ) -> float:
-    """Return the result of a scorer as a float, or raise an error with advice."""
+    """Call a scorer and return its result as a float; raise an error with advice if this fails."""
     try:
         is_plain = scorer.is_registered and classes is not None and not params
         returned = _plain_score(scorer, estimator, X, y) if is_plain else None
         if returned is None and scorer.is_zero_one and not hasattr(estimator, "classes_"):
-            # scikit-learn's accuracy needs classes_ of classifiers.
+            # The accuracy scorer of scikit-learn needs the attribute classes_ of classifiers.
             returned = metrics.accuracy_score(y, estimator.predict(X), **params)
         elif returned is None:
             returned = scorer.score(estimator, X, y, **params)
@@ -136,9 +136,10 @@ def _returned_score(
 
 
 def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None:
-    """Return an accuracy or multiclass log loss, bit for bit, without slow checks.
+    """Return the accuracy or multiclass log loss, as scikit-learn does, but without slow checks.
 
-    Return None for other scores, and if scikit-learn might warn or raise an error.
+    Return None for other scores, and if scikit-learn might warn or raise an error. Otherwise, the
+    score is identical to that of scikit-learn, bit for bit.
     """
     method = {"accuracy": "predict", "neg_log_loss": "predict_proba"}.get(scorer.name, "")
     is_plain = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iuU"
@@ -164,7 +165,7 @@ def _plain_score(scorer: Scorer, estimator: Any, X: Any, y: Any) -> float | None
 def undefined(
     scorer: Scorer, what: str, estimator: Any, n_rows: int, is_pooled: bool = False
 ) -> ValueError:
-    """Return the error for too few rows or classes for the scorer."""
+    """Return the error to raise if a score is undefined because of too few rows or classes."""
     loss = "squared_error" if is_regressor(estimator) else "squared_distance"
     if is_classifier(estimator):
         loss = "error"
@@ -182,7 +183,7 @@ def undefined(
 
 
 class StandIn(BaseEstimator):
-    """An estimator that returns stored predictions to scorers of ``make_scorer``.
+    """An estimator that returns stored predictions, for scorers made by ``make_scorer``.
 
     Parameters
     ----------
@@ -214,21 +215,21 @@ class StandIn(BaseEstimator):
         return True
 
     def scored(self, scorer: Scorer, rows: Any, part: Any, is_pooled: bool = False) -> float:
-        """Return the score of some rows.
+        """Return the score of the stored predictions for some of the rows.
 
         Parameters
         ----------
         scorer : Scorer
         rows : TestedRows
         part : slice or ndarray
-            The rows to score.
+            The indices of the rows to score.
         is_pooled : bool
-            Whether the rows are those of all folds.
+            Whether X and y are the rows of all folds, for a pooled score.
         """
         classes = self._classes
         self._response = rows.response(self._method)[part]
         y = None if rows.targets is None else rows.targets[part]
-        if classes is not None:  # both are class codes
+        if classes is not None:  # targets and predictions are class codes
             y = None if y is None else classes[y]
             if self._method == "predict":
                 self._response = classes[self._response.astype(np.intp)]

@@ -1,6 +1,6 @@
-"""Out-of-fold scores: of folds, of rows, and pooled over all rows.
+"""Out-of-fold scores: scores of folds, scores of rows, and scores pooled over all rows.
 
-The spread of row scores within folds gives standard errors.
+The "spread" of a fold consists of three sums over its row scores, which give standard errors.
 """
 
 from collections.abc import Callable
@@ -32,21 +32,21 @@ from optuna_treecv.types import Array
 
 @dataclass(eq=False)
 class TestedRows:
-    """Test rows with the outputs of their models, fold after fold.
+    """Test rows of consecutive folds, with the outputs of the models of these folds.
 
     Attributes
     ----------
     outputs : ndarray of shape (n_rows, n_outputs)
-        Not finite if the model is not.
+        The outputs of the models. They are not finite if the model has diverged.
     respond : callable
-        (outputs, method) -> response.
+        (outputs, method) -> the output of the response method.
     targets : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
         Class codes or numbers.
     weights : ndarray of shape (n_rows,), float64, or None
     begins : ndarray of shape (n_folds,), int, or None
-        The first row of each fold, 0 first; None: each row is a fold.
+        The index of the first row of each fold, beginning with 0; None: each row is a fold.
     methods : collection of str or None
-        The response methods that can be computed from the outputs; None: all.
+        The response methods that can be computed from the outputs; None: all methods.
     """
 
     __test__ = False  # for pytest
@@ -69,7 +69,7 @@ class TestedRows:
         begins: Array | None,
         methods: Collection[str] | None = None,
     ) -> "TestedRows":
-        """Return the prepared rows ``part`` with their targets and weights."""
+        """Create tested rows from a selection of prepared rows, with their targets and weights."""
         targets = None if rows.targets is None else rows.targets[part]
         weights = None if rows.score_weights is None else rows.score_weights[part]
         return cls(outputs, respond, targets, weights, begins, methods)
@@ -78,7 +78,7 @@ class TestedRows:
     def are_finite(self) -> bool:
         """Whether all outputs are finite."""
         with np.errstate(all="ignore"):
-            # A non-finite value makes the sum non-finite; so may large values.
+            # A non-finite entry makes the sum non-finite, but so may large entries.
             return bool(np.isfinite(self.outputs.sum()) or np.isfinite(self.outputs).all())
 
     def __len__(self) -> int:
@@ -89,11 +89,11 @@ class TestedRows:
         return len(self) if self.begins is None else len(self.begins)
 
     def all_begins(self) -> Array:
-        """Return the first row of each fold."""
+        """Return the index of the first row of each fold, as an array."""
         return np.arange(len(self)) if self.begins is None else self.begins
 
     def part(self, first: int, last: int) -> "TestedRows":
-        """Return the rows of the folds first to last - 1."""
+        """Return the rows of the folds ``first`` to ``last - 1``."""
         rows = slice(first, last)
         if self.begins is not None:
             ends = np.append(self.begins[first : last + 1], len(self))
@@ -114,42 +114,43 @@ class TestedRows:
         return self._responses[method]
 
     def in_folds(self, rows: Array) -> Array:
-        """Return which folds contain any of these rows, from bool (n_rows,) to bool (n_folds,)."""
+        """Return a mask of the folds that contain any row of a mask of rows."""
         return rows if self.begins is None else np.logical_or.reduceat(rows, self.begins)
 
     def diverged(self) -> Array:
-        """Return which folds have non-finite outputs, (n_folds,)."""
+        """Return a mask of the folds with non-finite outputs, (n_folds,)."""
         if self.are_finite:
             return np.zeros(self.n_folds, bool)
         return self.in_folds(~np.all(np.isfinite(self.outputs), axis=1))
 
     def rows_of(self, folds: Array) -> Array:
-        """Return which rows are in the given folds, from bool (n_folds,) to bool (n_rows,)."""
+        """Repeat the entry of each fold, (n_folds,), for each of its rows, (n_rows,)."""
         if self.begins is None:
             return folds
         return np.repeat(folds, fold_sizes(self.begins, len(self)))
 
 
-#: The length of a fold's spread.
+#: The number of sums in the spread of a fold.
 SPREAD_SIZE = 3
 
 
-#: In ``FoldScores.diverged``, if an engine distinguishes this: predictions are not finite.
+#: An entry of ``FoldScores.diverged``: the predictions, and not only the score, are not finite.
+#: Not all engines make this distinction.
 OUTPUTS_DIVERGED = 2
 
 
 class FoldScores(NamedTuple):
-    """The scores of some folds by several metrics; without the first axis, by one metric.
+    """Fold scores by several metrics. For a single metric, arrays lack the first axis.
 
     Attributes
     ----------
     scores : ndarray of shape (n_metrics, n_folds) or (n_folds,)
         NaN for pooled scores.
     diverged : ndarray of shape (n_folds,), bool
-        Which folds have diverged.
+        A mask of the folds that have diverged.
     spreads : ndarray of shape (n_metrics, 3, n_folds) or (3, n_folds), or None
-        The spread of row scores within each fold, see ``spread_of``. NaN if unknown; None if each
-        fold is a single row, which has no spread, or if that of a single metric is unknown.
+        The spread of row scores within each fold, see ``spread_of``. NaN if unknown. None if each
+        fold is a single row, or if the spread of a single metric is unknown.
     """
 
     scores: Array
@@ -167,7 +168,7 @@ def by_loss(loss: Loss, rows: TestedRows) -> FoldScores:
     """Return the mean loss of each fold."""
     with np.errstate(all="ignore"):
         losses = loss.of_rows(rows.response(loss.methods), rows.targets)
-        if rows.begins is None:  # each row is a fold, so that its weight cancels
+        if rows.begins is None:  # each row is a fold, so its weight cancels
             scores = losses
         elif rows.weights is None:
             scores = np.add.reduceat(losses, rows.begins) / fold_sizes(rows.begins, len(rows))
@@ -189,18 +190,18 @@ def by_scorer(
     classes: Array | None,
     called: Array | None = None,
 ) -> FoldScores:
-    """Return the score of each fold by a scorer.
+    """Return the score of each fold by a scorer, with the spread of row scores if known.
 
     Parameters
     ----------
     scorer : Scorer
     rows : TestedRows
     estimator : estimator
-        An estimator of the tested class.
+        An estimator of the same class as the tested models.
     classes : ndarray or None
         The sorted classes of all rows.
     called : ndarray of shape (n_folds,) or None
-        The scores, if the scorer was called already.
+        The fold scores, if the scorer has been called already.
 
     Raises
     ------
@@ -234,7 +235,7 @@ def by_scorer(
 
 
 def _spread(metric: Loss | Scorer, values: Array, scores: Array, rows: TestedRows) -> Array | None:
-    """Return the spread of row scores within folds; None if each row is a fold."""
+    """Return the spread of the row scores within each fold; None if each row is a fold."""
     if rows.begins is None:
         return None
     if metric.is_zero_one and rows.weights is None:
@@ -243,11 +244,11 @@ def _spread(metric: Loss | Scorer, values: Array, scores: Array, rows: TestedRow
 
 
 def spread_of(values: Array, means: Array, weights: Array | None, begins: Array) -> Array:
-    r"""Return the sums from which the variance of a mean over all folds is estimated.
+    r"""Return three sums per fold from which the variance of the mean score can be computed.
 
-    For a fold with mean :math:`r` of values :math:`\ell_i`, and shares :math:`f_i = w_i / \sum w`
-    of its rows, these are :math:`\sum f_i^2 (\ell_i - r)^2`, :math:`\sum f_i^2 (\ell_i - r)` and
-    :math:`\sum f_i^2`. They determine :math:`\sum f_i^2 (\ell_i - c)^2` for every centre c.
+    For row scores :math:`\ell_i` with mean :math:`r` and shares :math:`f_i = w_i / \sum w`, the
+    sums are :math:`\sum f_i^2 (\ell_i - r)^2`, :math:`\sum f_i^2 (\ell_i - r)` and :math:`\sum
+    f_i^2`. They determine :math:`\sum f_i^2 (\ell_i - c)^2` for any centre c.
 
     Parameters
     ----------
@@ -257,7 +258,7 @@ def spread_of(values: Array, means: Array, weights: Array | None, begins: Array)
         The score of each fold.
     weights : ndarray of shape (n_rows,) or None
     begins : ndarray of shape (n_folds,), int
-        The first row of each fold, 0 first.
+        The index of the first row of each fold, beginning with 0.
 
     Returns
     -------
@@ -277,7 +278,7 @@ def spread_of(values: Array, means: Array, weights: Array | None, begins: Array)
 
 
 def spread_of_counts(means: Array, sizes: Array) -> Array:
-    """Return the sums of ``spread_of`` for values 0 or 1 with equal weights, from their means.
+    """Return the sums of ``spread_of`` for unweighted scores of 0 or 1, from their means.
 
     Parameters
     ----------
@@ -292,12 +293,12 @@ def spread_of_counts(means: Array, sizes: Array) -> Array:
 
 
 def unknown_spreads(n_metrics: int, n_folds: int) -> Array:
-    """Return unknown spreads, all NaN."""
+    """Return an array of spreads that are all unknown (NaN)."""
     return np.full((n_metrics, SPREAD_SIZE, n_folds), np.nan)
 
 
 def in_full(spreads: Array | None, shape: tuple[int, ...]) -> Array:
-    """Return the spreads of ``FoldScores`` as an array, even if each fold is a single row.
+    """Return the spreads of ``FoldScores`` as an array, also if they are None (single rows).
 
     Parameters
     ----------
@@ -314,7 +315,7 @@ def in_full(spreads: Array | None, shape: tuple[int, ...]) -> Array:
 
 
 def joined(scores: Sequence[FoldScores]) -> FoldScores:
-    """Return the concatenated scores of neighbouring folds, with spreads as arrays."""
+    """Concatenate the scores of consecutive runs of folds; the spreads become arrays."""
     spreads = [in_full(s.spreads, s.scores.shape) for s in scores]
     return FoldScores(
         np.concatenate([s.scores for s in scores], axis=1),
@@ -330,19 +331,19 @@ def scores_of_folds(
     classes: Array | None,
     called: Mapping[int, Array] | None = None,
 ) -> FoldScores:
-    """Return the scores of folds.
+    """Return the scores of all folds by several metrics.
 
     Parameters
     ----------
     metrics : sequence of Loss, Scorer or Pooled
-        Scorers must need only predictions.
+        The metrics; scorers must not need more than predictions.
     rows : TestedRows
     estimator : estimator
-        An estimator of the tested class.
+        An estimator of the same class as the tested models.
     classes : ndarray or None
         The sorted classes of all rows.
     called : mapping of int to ndarray of shape (n_folds,), or None
-        The known scores by the index of the metric.
+        The scores that are known already, by index of the metric.
     """
     called = called or {}
     scores = np.full((len(metrics), rows.n_folds), np.nan)
@@ -369,9 +370,9 @@ def call_scorer_per_fold(
     classes: Array | None,
     folds: Array | None = None,
 ) -> Array:
-    """Return the scores of folds, (n_folds,), by calling a scorer for each fold.
+    """Call a scorer for each fold, and return its scores, (n_folds,).
 
-    With ``folds``, (n_folds,) of bool, only the scores of these folds are computed.
+    ``folds`` is a mask of the folds to score; None: all folds that have not diverged.
     """
     stand_in = StandIn(estimator, classes, response_of(scorer, estimator))
     begins = rows.all_begins()
@@ -383,7 +384,7 @@ def call_scorer_per_fold(
 
 
 def are_known(metrics: Sequence[Metric], scores: Array) -> bool:
-    """Return whether no fold score is NaN, except for pooled metrics.
+    """Return whether all fold scores are known (not NaN); pooled metrics are ignored.
 
     Parameters
     ----------
@@ -398,7 +399,7 @@ def are_known(metrics: Sequence[Metric], scores: Array) -> bool:
 
 
 def can_score_rows(metric: Metric, classes: Array | None) -> bool:
-    """Return whether a metric is a mean of row scores that can be computed."""
+    """Return whether a metric is a mean over rows whose scores can be computed."""
     if isinstance(metric, Scorer):
         formula = fold_metric(metric, classes)
         return metric.is_mean and formula is not None and formula.of_rows is not None
@@ -408,19 +409,19 @@ def can_score_rows(metric: Metric, classes: Array | None) -> bool:
 def scores_of_rows(
     metric: Metric, rows: TestedRows, estimator: Any, classes: Array | None
 ) -> Array:
-    """Return the score of each row, (n_rows,) of float64.
+    """Return the score of each row, as float64 of shape (n_rows,).
 
     Parameters
     ----------
     metric : Loss or Scorer
-        A metric for which ``can_score_rows`` is true.
+        A metric that satisfies ``can_score_rows``.
     rows : TestedRows
     estimator : estimator
-        An estimator of the tested class.
+        An estimator of the same class as the tested models.
     classes : ndarray or None
         The sorted classes of all rows.
     """
-    rows = copy(rows)  # each row as a fold, so that weights cancel
+    rows = copy(rows)  # each row becomes a fold, so weights cancel
     rows.begins = rows.weights = None
     if isinstance(metric, Loss):
         return by_loss(metric, rows).scores
@@ -434,8 +435,8 @@ def scores_of_rows(
     return scores
 
 
-#: Functions of the arguments of ``scores_from_squares`` by the names of metrics; the mean over
-#: several targets.
+#: For each metric, the function of (errors, totals, weights) that ``scores_from_squares`` calls.
+#: It averages over targets.
 _FROM_SQUARES: dict[str, Callable[[Array, Array, Array], Array]] = {
     "squared_error": lambda errors, totals, weights: (errors / weights).mean(axis=-1),
     "neg_mean_squared_error": lambda errors, totals, weights: -(errors / weights).mean(axis=-1),
@@ -447,20 +448,23 @@ _FROM_SQUARES: dict[str, Callable[[Array, Array, Array], Array]] = {
 
 
 def can_score_from_squares(metrics: Sequence[Metric]) -> bool:
-    """Return whether all scores are functions of sums of squares."""
+    """Return whether all scores can be computed from sums of squares."""
     return all(m.is_registered and m.name in _FROM_SQUARES for m in metrics)
 
 
 def scores_from_squares(
     metrics: Sequence[Metric], errors: Array, totals: Array, weights: Array
 ) -> Array | None:
-    """Return the scores, (n_candidates, n_metrics, n_folds); None if the sums do not define them.
+    """Compute the scores from sums of squares, (n_candidates, n_metrics, n_folds), or None.
+
+    None means that the scores are undefined: a sum of errors is not finite, or "r2" would divide
+    by 0.
 
     Parameters
     ----------
     metrics : sequence of Metric
     errors : ndarray of shape (n_candidates, n_folds, n_targets)
-        sum w (y - prediction)^2 of each fold.
+        sum w (y - prediction)^2 for each fold.
     totals : ndarray of shape (n_folds, n_targets)
         sum w (y - mean)^2.
     weights : ndarray of shape (n_folds,)
@@ -473,31 +477,30 @@ def scores_from_squares(
     return np.stack([_FROM_SQUARES[name](errors, totals, weights) for name in names], axis=1)
 
 
-# Pooled scores. A mean over folds needs folds on which a score is defined and meaningful: one row
-# has no area under a curve. A pooled score does not, but it compares predictions of different
-# models with each other.
+# Pooled scores. The mean over folds of a score is only meaningful if the score is defined on each
+# fold: for example, a single row has no ROC AUC. A pooled score can always be computed, but it
+# compares predictions of different models with each other.
 
-# The maximum number of groups of folds of the jackknife.
+# The maximum number of groups of folds in the delete-group jackknife.
 _MAX_JACKKNIFE_GROUPS = 50
 
 
 def pooled_score(
     metric: Pooled, rows: TestedRows, estimator: Any, classes: Array | None
 ) -> tuple[float, float]:
-    r"""Return a score over all rows and its standard error, which is NaN if unknown.
+    r"""Return a score over all rows, and its standard error (NaN if unknown).
 
-    The standard error is that of the infinitesimal jackknife,
-    :math:`\sqrt{\sum_i (w_i \, \partial \theta / \partial w_i)^2}` for a score
-    :math:`\theta` and rows of weights :math:`w_i` (Jaeckel 1972; Efron 1982, chapter 6). For a
-    scorer without known derivatives it is that of the delete-group jackknife with up to 50 groups
-    of folds.
+    The standard error is computed by the infinitesimal jackknife: :math:`\sqrt{\sum_i (w_i \,
+    \partial \theta / \partial w_i)^2}` for a score :math:`\theta` and row weights :math:`w_i`
+    (Jaeckel 1972; Efron 1982, chapter 6). For scorers whose derivatives are unknown, it is
+    computed by the delete-group jackknife with up to 50 groups of folds.
 
     Parameters
     ----------
     metric : Pooled
     rows : TestedRows
     estimator : estimator
-        An estimator of the tested class.
+        An estimator of the same class as the tested models.
     classes : ndarray or None
 
     Raises
@@ -522,7 +525,7 @@ def pooled_score(
     formula = fold_metric(metric.of, classes)
     response = rows.response(method)
     if method == "predict" and classes is not None:
-        response = response.astype(np.intp)  # class codes, perhaps stored as floats
+        response = response.astype(np.intp)  # class codes, which may be stored as floats
     if formula is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             value = formula.of_folds(response, targets, rows.weights, np.zeros(1, np.int64))[0]
@@ -540,7 +543,7 @@ def pooled_score(
 
 
 def _jackknife(score: Any, rows: TestedRows) -> float:
-    """Return the delete-group jackknife standard error of a score, by groups of folds."""
+    """Return the standard error of a score by the delete-group jackknife over groups of folds."""
     n_groups = min(rows.n_folds, _MAX_JACKKNIFE_GROUPS)
     if n_groups == 1:
         return np.nan
@@ -548,7 +551,7 @@ def _jackknife(score: Any, rows: TestedRows) -> float:
     group_of_row = rows.rows_of(group_of_fold)
     try:
         replicates = np.array([score(group_of_row != group) for group in range(n_groups)])
-    except ValueError:  # it is undefined without a group
+    except ValueError:  # the score is undefined without one of the groups
         return np.nan
     if not np.all(np.isfinite(replicates)):
         return np.nan

@@ -63,7 +63,7 @@ NO_TREE = (
     "before it, but"
 )
 SCORER_EXPECTED = r"scoring must be a scorer.estimator, X, y. that returns a number, "
-SCORER_ADVICE = r"use make_scorer.accuracy_score., for example, instead"
+SCORER_ADVICE = r"use, for example, make_scorer.accuracy_score. instead"
 ALPHA = {"alpha": FloatDistribution(1e-4, 1.0, log=True)}
 X = np.random.default_rng(0).normal(size=(30, 3))
 y = np.arange(30) % 2
