@@ -954,8 +954,8 @@ BREAKAGES = [
     ),
     Breakage(
         "plans: estimators of other settings share one",
-        'return first_key(of_plan, encode, lasting_key) or b""',
-        "return type(of_plan).__name__.encode()",
+        'return first_key(fixed, encode, lasting_key) or b""',
+        "return type(fixed).__name__.encode()",
         "test_plan_reuse",
     ),
 ]
