@@ -1,6 +1,6 @@
-"""Caches of models and results in memory, limited in bytes, optionally backed by a store.
+"""Caches for models and results: in memory with a limited size, or backed by a store.
 
-The keys of models end with the lengths of their arrays in bytes, for stores.
+The last field of a key is the length of the array in bytes, which stores need.
 """
 
 from collections.abc import Hashable
@@ -27,23 +27,24 @@ from optuna_treecv.storage.model_store import ModelStore
 from optuna_treecv.storage.model_store import NewModel
 from optuna_treecv.storage.model_store import StoredModel
 
-#: The bytes of the count in an ``ArrayThenCount``.
+#: The number of bytes of the count in an ``ArrayThenCount``.
 COUNT_BYTES = 8
 
 
 class ArrayThenCount:
-    """An array and the number of row updates that it took, in one block of memory.
+    """An array and the number of row updates needed to compute it, in one block of memory.
 
-    Caches and stores contain the whole ``memory``: the bytes of ``array``, then the count (int64)
-    in the last 8 bytes.
+    Caches and stores contain the whole ``memory``: the bytes of ``array``, followed by the count
+    (int64) in the last 8 bytes.
 
     Attributes
     ----------
     memory : ndarray of uint8
     array : ndarray
-        A view of ``memory`` without the count.
+        The array, as a view of ``memory`` without the count.
     was_kept : bool
-        Whether ``memory`` comes from a cache or a store, or is on disk, so that it is not cached.
+        Whether ``memory`` comes from a cache or store or is on disk, so that it need not be
+        cached.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class ArrayThenCount:
 
     @classmethod
     def of(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
-        """Return a copy of an array, together with its count."""
+        """Create an object with a copy of an array and its count."""
         copy = cls(array.shape, array.dtype)
         copy.array[:] = array
         copy.n_updates = n_updates
@@ -68,14 +69,14 @@ class ArrayThenCount:
 
     @classmethod
     def view(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
-        """Return an array on disk with its count; only the count is in ``memory``."""
+        """Create an object for an array on disk; ``memory`` contains only the count."""
         view = cls.__new__(cls)
         view.array, view.memory, view.was_kept = array, np.empty(COUNT_BYTES, np.uint8), True
         view.n_updates = n_updates
         return view
 
     def take(self, memory: np.ndarray) -> None:
-        """Use memory of a cache or a store without a copy."""
+        """Use memory from a cache or store, without copying it."""
         self._use(memory)
         self.was_kept = True
 
@@ -87,19 +88,21 @@ class ArrayThenCount:
     def side_by_side(
         cls, n_arrays: int, shape: tuple[int, ...], dtype: Any, room: int, rows: PreparedRows
     ) -> "tuple[np.ndarray, list[ArrayThenCount]]":
-        """Return an array of several arrays, and each with its count, to be freed separately.
+        """Allocate several arrays that are contiguous in memory, but can be freed separately.
+
+        Return an array of all of them, and an object for each of them.
 
         Parameters
         ----------
         n_arrays : int
         shape : tuple of int
-            The shape of each.
+            The shape of each array.
         dtype : dtype
         room : int
-            The first axis of each in the whole array, with at lowest ``COUNT_BYTES`` after
-            ``shape``.
+            The length of the first axis of each array within the array of all. It is larger
+            than ``shape[0]``, so that at least ``COUNT_BYTES`` follow each array.
         rows : PreparedRows
-            The arrays are on disk if the rows are.
+            The arrays are on disk if these rows are on disk.
         """
         whole_shape = n_arrays, room, *shape[1:]
         if rows.file is not None:
@@ -121,44 +124,46 @@ class ArrayThenCount:
         self.memory[-COUNT_BYTES:].view(np.int64)[0] = n_updates
 
 
-# The bytes that Python needs for an array, and for each of its keys.
+# The approximate number of bytes that Python needs for an array besides its entries.
 _BYTES_PER_ARRAY = 750
+# The approximate number of bytes that Python needs for a key.
 _BYTES_PER_KEY = 600
 
 
 class _Block:
-    """An array, or rows of an array, that are cached and evicted together."""
+    """An array, or the rows of an array, which are cached and evicted together."""
 
     __slots__ = ("keys", "n_bytes", "priority", "seconds")
 
     def __init__(self, array: Any, seconds: float) -> None:
         self.n_bytes = array.nbytes + _BYTES_PER_ARRAY
         self.seconds = seconds
-        self.priority = 0.0, 0  # and the tick at which it was set: older blocks are evicted first
+        # The value, and the tick at which it was set: older blocks are evicted first.
+        self.priority = 0.0, 0
         self.keys: list[Hashable] = []
 
 
 class ModelCache:
-    """Models in memory, shared by all trials and threads of one objective or of several.
+    """A cache of models in memory, shared by the trials and threads of one or several objectives.
 
-    If memory is needed, the models that take the fewest seconds per byte to train again are
-    evicted first. An ageing term ensures that unused models are evicted eventually
-    (GreedyDual-Size, Cao and Irani 1997). An eviction costs time, but never changes a result.
+    If the cache is full, models with the smallest training time per byte are evicted first. An
+    ageing term ensures that unused models are evicted eventually (GreedyDual-Size, Cao and Irani
+    1997). Evictions cost time, but never change results.
 
     Parameters
     ----------
     max_bytes : int, default=256 MiB
-        The maximum number of bytes of the models and their Python objects.
+        The maximum size of the models and their Python objects in bytes.
 
     Attributes
     ----------
     n_bytes : int
-        The number of bytes in use.
+        The size of all models in the cache in bytes.
 
     See Also
     --------
-    treecv_objective : Creates a cache by default. Pass one cache to several objectives to share
-        the models of the same rows.
+    treecv_objective : Creates a cache by default. Pass the same cache to several objectives to
+        share models of the same rows.
 
     Notes
     -----
@@ -175,9 +180,9 @@ class ModelCache:
     def __init__(self, max_bytes: int = 256 * 2**20) -> None:
         self.max_bytes = check_bytes("max_bytes", max_bytes)
         self.n_bytes = 0
-        self._entries: dict[Hashable, tuple[Any, _Block]] = {}  # arrays, and their blocks
+        self._entries: dict[Hashable, tuple[Any, _Block]] = {}  # arrays and their blocks, by key
         self._eviction_queue: list[tuple[tuple[float, int], _Block]] = []
-        self._level = 0.0  # the priority of the block that was evicted last
+        self._level = 0.0  # the priority of the most recently evicted block
         self._ticks = count()
         self._claims: dict[Hashable, Lock] = {}
         self._lock = Lock()
@@ -187,7 +192,7 @@ class ModelCache:
 
     @property
     def memory(self) -> "ModelCache":
-        """The cache in memory: this one."""
+        """The cache itself, which is in memory."""
         return self
 
     def __len__(self) -> int:
@@ -195,23 +200,23 @@ class ModelCache:
             return len(self._entries)
 
     def find(self, key: Hashable) -> Any:
-        """Return a cached array.
+        """Return the cached array with this key, or None.
 
         Parameters
         ----------
         key : tuple
-            Identifies everything on which the array depends.
+            Identifies everything that the array depends on.
 
         Returns
         -------
         ndarray or None
-            The array with this key, which must not be changed.
+            The array with this key. It must not be modified.
         """
         with self._lock:
             return self._find(key)
 
     def has(self, key: Hashable) -> bool:
-        """Return whether an array is cached.
+        """Return whether an array with this key is cached.
 
         Parameters
         ----------
@@ -221,26 +226,26 @@ class ModelCache:
         Returns
         -------
         bool
-            Whether ``find`` would return an array; a store does not read it.
+            Whether ``find`` would return an array. An array in a store is not read.
         """
         return self.find(key) is not None
 
     def keep(self, key: Hashable, array: Any, seconds: float) -> None:
-        """Add an array to the cache, if it is worth its memory.
+        """Add an array to the cache, if it is worth the memory.
 
         Parameters
         ----------
         key : tuple
             As for ``find``.
         array : ndarray or another object with ``nbytes``
-            Must not be changed any more.
+            The array. It must not be modified any more.
         seconds : float
-            The time to compute it again.
+            The time for computing the array again.
         """
         self._admit([(key, array)], _Block(array, seconds))
 
     def take(self, key: Hashable) -> Any:
-        """Remove an array from the cache and return it, so that it may be changed.
+        """Remove an array from the cache and return it. It may then be modified.
 
         Parameters
         ----------
@@ -250,7 +255,7 @@ class ModelCache:
         Returns
         -------
         ndarray or None
-            The array that had this key.
+            The array that had this key, if it was cached.
         """
         with self._lock:
             array = self._find(key)
@@ -259,24 +264,24 @@ class ModelCache:
             return array
 
     def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
-        """Add rows of an array with separate keys, which are cached and evicted together.
+        """Add the rows of an array with separate keys. They are cached and evicted together.
 
         Parameters
         ----------
         keys : dict of int to tuple
-            The key of each row that has one.
+            The keys of rows, by row index; rows without a key are missing.
         arrays : ndarray of shape (n_rows, n_bytes)
-            Must not be changed any more.
+            The array. It must not be modified any more.
         seconds : list of float
-            The time to compute each of these rows again, in the order of the keys.
+            The time for computing each of these rows again, in the order of the keys.
         """
         self._admit([(key, arrays[i]) for i, key in keys.items()], _Block(arrays, sum(seconds)))
 
     def claim(self, key: Hashable) -> Any:
         """Return a cached array, or claim the right to compute it.
 
-        Other threads that claim the array wait. If the owner releases its claim without adding the
-        array, the next thread gets the claim.
+        Other threads that claim the same key wait until the claim is released. If its owner did
+        not add the array to the cache, one of the waiting threads gets the claim.
 
         Parameters
         ----------
@@ -286,8 +291,8 @@ class ModelCache:
         Returns
         -------
         ndarray or None
-            The cached array. None: the caller owns the claim, computes the array, and must call
-            ``release`` in any case.
+            The cached array. If it is None, the caller owns the claim. It should then compute and
+            add the array, and must call ``release`` in any case.
         """
         while True:
             with self._lock:
@@ -323,10 +328,10 @@ class ModelCache:
         block.priority = self._level + block.seconds / block.n_bytes, next(self._ticks)
 
     def _admit(self, arrays: Sequence[tuple[Hashable, Any]], block: _Block) -> None:
-        """Add the arrays of a block, and evict blocks, perhaps this one, until all fit."""
+        """Add the arrays of a block; evict blocks, possibly this one, until all fit."""
         with self._lock:
             for key, array in arrays:
-                if key not in self._entries:  # otherwise the same array is cached already
+                if key not in self._entries:  # an array with this key is equal
                     self._entries[key] = array, block
                     block.keys.append(key)
                     block.n_bytes += _BYTES_PER_KEY
@@ -338,9 +343,9 @@ class ModelCache:
             heappush(self._eviction_queue, (block.priority, block))
             while self.n_bytes > self.max_bytes:
                 priority, lowest = heappop(self._eviction_queue)
-                if lowest.priority > priority:  # it has been used since
+                if lowest.priority > priority:  # it was used since it was queued
                     heappush(self._eviction_queue, (lowest.priority, lowest))
-                elif lowest.keys:  # otherwise it was removed
+                elif lowest.keys:  # otherwise, it was removed already
                     self._level = priority[0]
                     self._drop(lowest)
 
@@ -351,30 +356,31 @@ class ModelCache:
         block.keys.clear()
 
 
-# Seconds of training between two writes to the store: the most that a killed worker loses.
+# The seconds of training between two writes to the store. A killed worker loses at most as much.
 _SECONDS_PER_WRITE = 2.0
-# A model is written if training it took longer than writing it: a store takes about a millisecond
-# per model, and a second per 50 MB.
+# The time for writing a model to a store is about this many seconds, plus a time per byte. A model
+# is written only if training it took longer.
 _SECONDS_PER_MODEL = 1e-3
+# The seconds per byte for writing a model to a store.
 _SECONDS_PER_BYTE = 1 / 50e6
 
-# Results that other workers wait for are written in parts of about this size, so that others can
-# write in between.
+# Results that other workers are waiting for are written in transactions of about this size, so
+# that other workers can write in between.
 _BYTES_PER_WRITE = 2**24
 
 
 class StoredModelCache:
-    """A ``ModelCache`` backed by a store that current and later processes share.
+    """A ``ModelCache`` backed by a store, which is shared with other processes.
 
-    It has the methods of a ``ModelCache``. Losing the store costs time, but never changes a
-    result. Writes are asynchronous unless too many are queued.
+    It has the methods of a ``ModelCache``. Losing the store costs time, but never changes results.
+    Writes are asynchronous, unless the queue of writes is full.
 
     Parameters
     ----------
     memory : ModelCache
     store : ModelStore
     of_all : StoredModelCache or None
-        The cache of all runs, if this is the cache of one run.
+        The cache that all runs share, if this object is for a single run; otherwise None.
     """
 
     def __init__(
@@ -385,32 +391,33 @@ class StoredModelCache:
         self.release = memory.release
         self._store = store
         self._of_all = of_all
-        # The store's entries by key.
+        # The entries of the store that are known so far, by key.
         self._known: dict[bytes, StoredModel] = {} if of_all is None else of_all._known
         self._lock: Lock = Lock() if of_all is None else of_all._lock
-        # Models that are not written yet, and the seconds of training since the last write.
+        # The models that have not been written yet.
         self._pending: list[NewModel] = []
+        # The seconds of training since the last write.
         self._seconds = 0.0
 
     def of_run(self) -> "StoredModelCache":
-        """Return the same cache for one run, which calls ``end`` at its end."""
+        """Return this cache for a single run, which must call ``end`` when it is finished."""
         return StoredModelCache(self.memory, self._store, self)
 
     def end(self, comes_again: bool) -> None:
-        """End a run.
+        """Finish a run.
 
         Parameters
         ----------
         comes_again : bool
-            Whether another run may have the same parameters. Otherwise pending models are dropped,
-            because they could only help to resume this run after a crash.
+            Whether another run may have the same parameters. If not, pending models are discarded,
+            because they would only help to resume this run after a crash.
         """
         pending, seconds = self._take_pending()
         if comes_again:
             (self if self._of_all is None else self._of_all)._collect(pending, seconds)
 
     def flush(self) -> None:
-        """Write the collected models."""
+        """Write all pending models."""
         self._write(self._take_pending()[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -446,7 +453,7 @@ class StoredModelCache:
         self._gather([(key, arrays[i], cost) for (i, key), cost in pairs])
 
     def write(self, models: Iterable[tuple[Key, np.ndarray, float]]) -> None:
-        """Write arrays to the store as soon as possible, because other workers wait for them.
+        """Write arrays to the store immediately, because other workers are waiting for them.
 
         Parameters
         ----------
@@ -467,7 +474,7 @@ class StoredModelCache:
             self._store.queue.put(lambda: self._store.write(models), n_bytes)
 
     def _find_entry(self, key: Key) -> StoredModel | None:
-        """Return the latest entry of the store with a key."""
+        """Return the latest entry of the store with this key, or None."""
         with self._lock:
             self._known |= {model.key: model for model in self._store.read_new()}
             return self._known.get(stored_as(key)) if self._known else None
@@ -481,18 +488,18 @@ class StoredModelCache:
         array = self._store.read(model)
         if array is None or len(array) != key[-1]:
             with self._lock:
-                if self._known.get(model.key) == model:  # another thread may have seen it first
+                if self._known.get(model.key) == model:  # another thread may have replaced it
                     del self._known[model.key]
             return None
         aligned = aligned_bytes(len(array))
         aligned[:] = array
         aligned.flags.writeable = False
-        seconds = perf_counter() - began  # the time to load it again
+        seconds = perf_counter() - began  # the time for loading it again
         self.memory.keep(key, aligned, seconds)
         return aligned
 
     def _gather(self, models: list[tuple[Key, np.ndarray, float]]) -> None:
-        """Collect those of the models (key, array, seconds) that are worth writing."""
+        """Collect models (key, array, seconds) that are worth the time for writing them."""
         pending = [
             NewModel(stored_as(key), array, cost)
             for key, array, cost in models
@@ -501,7 +508,7 @@ class StoredModelCache:
         self._collect(pending, sum(cost for _, _, cost in models))
 
     def _collect(self, pending: list[NewModel], seconds: float) -> None:
-        """Collect models; write all of them once they took enough seconds of training."""
+        """Collect models; write them after enough seconds of training."""
         with self._lock:
             self._pending += pending
             self._seconds += seconds
@@ -516,5 +523,5 @@ class StoredModelCache:
             return taken
 
 
-#: A cache of models, with or without a store.
+#: A cache for models and results, with or without a store.
 AnyCache = ModelCache | StoredModelCache

@@ -1,13 +1,14 @@
-"""Keys of classes and functions: by module and version, or by content.
+"""Identify the code of classes and functions: by module and version, or by content.
 
-The content identifies code that may change under the same name: in scripts, notebooks, checkouts
-and editable installations. A cell that is run again defines another function of the same name, and
-``%autoreload`` changes a class in place. Code in ``site-packages`` is identified by module and
-name.
+Code in ``site-packages`` is identified by module and name. Other code is identified by its
+content, because it may change without changing its name: in scripts, notebooks, checkouts and
+editable installations. For example, running a notebook cell again defines a new function with the
+same name, and ``%autoreload`` modifies classes in place.
 
-A key covers the instructions, constants, defaults and closures of functions, the attributes of
-classes, and the same of everything to which they refer by a global name. Attributes of modules are
-not covered: ``helpers.f`` is identified as ``f`` of the module ``helpers``.
+The content consists of the instructions, constants, defaults and closures of functions, the
+attributes of classes, and, recursively, the content of everything that they refer to by a global
+name. The content of functions in other modules is not included: ``helpers.f`` is identified by its
+name in the module ``helpers``.
 """
 
 from collections.abc import Callable
@@ -39,13 +40,14 @@ _CODE_ATTRIBUTES = (
     "co_flags",
     "co_names",
 )
-# The parts of methods, properties, cached functions and the like.
+# The attributes by which methods, properties, cached functions and other descriptors refer to
+# functions.
 _WRAPPED_ATTRIBUTES = ("__func__", "__self__", "__wrapped__", "fget", "fset", "fdel")
 
 
 @cache
 def is_fixed(module: str) -> bool:
-    """Return whether the code of a module is Python's, this package's or in ``site-packages``."""
+    """Return whether a module belongs to Python, to this package or to ``site-packages``."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top == _PACKAGE:
         return top != "__main__"
@@ -56,15 +58,16 @@ def is_fixed(module: str) -> bool:
 def content_of_code(
     value: Any, encode: Callable[[Any], bytes], met: dict[int, Any]
 ) -> Iterator[bytes]:
-    """Yield bytes that identify the content of a class, a function or a part of a class.
+    """Yield bytes that identify the content of a class, a function, a module or a descriptor.
 
     Parameters
     ----------
     value : class, function, module or descriptor
     encode : callable
-        (value) -> bytes, for constants and attributes, which may be code again.
+        (value) -> bytes. Encodes constants and attributes, which may be code themselves.
     met : dict
-        The values encountered so far, by ``id``; empty at first. A function may refer to itself.
+        The values encountered so far, by ``id``; initially empty. It is needed because code may
+        refer to itself.
     """
     if id(value) in met:
         yield b"%d" % list(met).index(id(value))
@@ -80,7 +83,7 @@ def content_of_code(
         and is_fixed(module)
         and "<" not in name
     ):
-        pass  # but a lambda or a function in a function has a closure
+        pass  # the name suffices, except for lambdas and local functions, which have closures
     elif isinstance(value, type):
         yield from map(encode, value.__bases__)
         for name, attribute in sorted(vars(value).items()):
@@ -100,13 +103,13 @@ def content_of_code(
 
 
 def is_code(value: Any) -> bool:
-    """Return whether a value is a class, a function, a module or a part of a class."""
+    """Return whether a value is a class, a function, a module or a descriptor."""
     is_named = isinstance(value, type | ModuleType | BuiltinFunctionType)
-    return is_named or hasattr(type(value), "__get__")  # which functions and properties have
+    return is_named or hasattr(type(value), "__get__")  # as functions and properties have
 
 
 def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[bytes]:
-    """Yield the parts of compiled code, except its line numbers."""
+    """Yield bytes that identify compiled code; line numbers are ignored."""
     yield code.co_code
     yield from (encode(getattr(code, name)) for name in _CODE_ATTRIBUTES)
     for constant in code.co_consts:
@@ -117,7 +120,10 @@ def _content_of(code: CodeType, encode: Callable[[Any], bytes]) -> Iterator[byte
 
 
 def _used_by(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of a function's closure and globals, except Python's own."""
+    """Yield the names and values of a function's closure and the globals that it uses.
+
+    Builtins are omitted.
+    """
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # the cell has no value yet
             yield name, cell.cell_contents
@@ -130,22 +136,23 @@ def _names_in(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names_in, inner))
 
 
-# The ufuncs of SciPy, and of NumPy before 2.2, have no attribute with their module.
+# Modules of ufuncs. The ufuncs of SciPy, and of NumPy before 2.2, have no ``__module__``.
 _MODULES_OF_UFUNCS = ("numpy", "scipy.special")
 
-_packages = cache(packages_distributions)  # takes 0.1 s in an environment of 80 distributions
+_packages = cache(packages_distributions)  # takes 0.1 s for 80 distributions
 
 
 def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
-    """Return the module and the name by which exactly this object can be imported.
+    """Return the module and the name by which an object can be imported, or None.
 
-    None if there is none, as for a lambda or a class that was defined inside a function.
+    It is None if importing this name does not give the same object, as for lambdas and for classes
+    defined inside a function.
 
     Parameters
     ----------
     value : object
     name : str, optional
-        The name in the module, if the object has no attribute with its name.
+        The name in the module, for objects without ``__qualname__`` and ``__name__``.
     """
     name = name or getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if not isinstance(name, str):
@@ -161,10 +168,10 @@ def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
 
 @cache
 def installed_version(module: str) -> str | None:
-    """Return the name and version of the distribution that installed a module.
+    """Return the name and version of the distribution that contains a module, or None.
 
-    None if its code may change under the same version: in scripts, notebooks, checkouts on the
-    path and editable installations.
+    It is None if the code may change without changing its version: in scripts, notebooks,
+    checkouts on the path and editable installations.
 
     Parameters
     ----------
@@ -178,7 +185,7 @@ def installed_version(module: str) -> str | None:
         return f"Python {platform.python_version()}"
     file = str(sys.modules[module].__file__)
     for name in filter(None, _packages().get(top, ())):
-        # Several distributions may share a package, and a folder may shadow an installed one.
+        # Several distributions may share a package, and a folder may shadow an installed package.
         installed = distribution(name)
         path = Path(os.path.relpath(file, str(installed.locate_file("")))).as_posix()
         if f"\n{path}," in f"\n{installed.read_text('RECORD') or ''}":
@@ -187,8 +194,8 @@ def installed_version(module: str) -> str | None:
 
 
 def _version(installed: Distribution) -> str:
-    # Code that is not from a package index may differ under the same version. The record contains
-    # a hash of each file.
+    # Different code from outside a package index may have the same version. Therefore, include a
+    # digest of the record, which contains a hash of each file.
     record = installed.read_text("RECORD") if installed.read_text("direct_url.json") else None
     of_files = sha256(record.encode()).hexdigest() if record else ""
     return f"{installed.metadata['Name']} {installed.version} {of_files}".rstrip()

@@ -1,9 +1,10 @@
-"""Keys of models, and digests of data: two models with equal keys are equal, bit for bit.
+"""Keys of models and digests of data. Two models with equal keys are identical, bit for bit.
 
-A key covers the learner's class with the package's version and the kernels' ``FORMAT``, the
-hyper-parameters that have had an influence, the prepared rows, and the prefix: the row ranges and
-orders that the model has seen. Ranges are of rows, not of folds, so that trees of k and 2k folds
-share models if both are powers of two.
+A key covers the class of the learner with the version of the package and the ``FORMAT`` of the
+kernels, the hyper-parameters that have affected the model so far, the prepared rows, and the
+prefix: the row ranges, and their orders, on which the model has been trained. Because these are
+ranges of rows, not of folds, trees of k and 2k folds can share models if both numbers are powers
+of two.
 """
 
 from collections.abc import Callable
@@ -45,29 +46,30 @@ from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.row_file import leave_pages
 
-#: Returns a value as bytes.
+#: (value) -> bytes that identify it.
 Encode = Callable[[Any], bytes]
-#: Returns objects that are neither plain data nor estimators as bytes; the second argument encodes
-#: parts.
+#: (value, encode) -> bytes that identify an object that is neither plain data nor an estimator.
+#: Its parts are passed to ``encode``.
 Other = Callable[[Any, Encode], bytes]
 
 _PACKAGE = "optuna_treecv"
 _VERSION = version("optuna-treecv")
-#: The bytes of a state may change their meaning between commits of the same version.
+#: The version of stored models. ``FORMAT`` is included because the meaning of their bytes may
+#: change between commits of the same version.
 BUILD = f"{_VERSION} format {FORMAT} {sys.byteorder}"
-#: The code of scores: the losses are from this package, the scorers from scikit-learn.
+#: The version of stored scores: losses are defined by this package, scorers by scikit-learn.
 SCORED_BY = f"{BUILD} scikit-learn {version('scikit-learn')}".encode()
 
-# The kinds of NumPy's types whose entries are their bytes.
+# The kinds of NumPy dtypes whose entries are identified by their bytes.
 _PLAIN_KINDS = "biufcmM"
 
-# The attributes that scikit-learn's ``clone`` copies besides parameters: metadata requests, the
-# setting of ``set_output``, and callbacks.
+# The attribute for metadata requests, which scikit-learn's ``clone`` copies besides parameters.
 _REQUESTS = "_metadata_request"
+# Other attributes that ``clone`` copies: the settings of ``set_output``, and callbacks.
 _CLONED_ATTRIBUTES = ("_sklearn_output_config", "_skl_callbacks")
 
-# Code from outside this package may change under the same name. It is identified by the class in
-# memory, so that its keys are valid only in this process.
+# Code from outside this package may change without changing its name. Its classes are identified
+# by random tokens, so their keys are valid only in this process.
 _tokens: WeakKeyDictionary[type, bytes] = WeakKeyDictionary()
 _lock = Lock()
 
@@ -78,16 +80,18 @@ class Key(NamedTuple):
     Attributes
     ----------
     data : bytes
-        The key of the rows; for a model, of its training rows in their order. For sums, forests
-        and preprocessing it covers everything else, too.
+        The key of the rows; for a model, the key of its training rows in their order. For sums,
+        forests and preprocessing, it also covers everything that the other fields cover for
+        models.
     folds : bytes
-        The key of the folds, or of one fold; empty if ``data`` covers them.
+        The key of all folds or of a single fold; empty if ``data`` covers them.
     settings : bytes
         The key of the estimator and everything else that affects the result.
     unit : bytes
         The kind of the array: a model, outputs, scores, sums, ....
     n_bytes : int
-        Its length, which a store compares with its entry; 0 for arrays that are never stored.
+        The length of the array in bytes, with which a store checks its entry; 0 for arrays that
+        are never stored.
     """
 
     data: bytes
@@ -98,11 +102,11 @@ class Key(NamedTuple):
 
 
 class NoKey(TypeError):
-    """Raised for a value without a key."""
+    """Raised for a value that has no key or digest."""
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return a 16-byte digest of parts, their order and their lengths."""
+    """Return a 16-byte digest of a sequence of bytes objects."""
     hashed = blake2b(digest_size=16)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little") + part)
@@ -110,30 +114,30 @@ def digest(*parts: bytes) -> bytes:
 
 
 def stored_as(key: Key) -> bytes:
-    """Return the bytes that represent a key in a store."""
+    """Return the bytes that represent a key in a store, a digest of its fields."""
     return digest(*key[:-1], encode(key.n_bytes))
 
 
 def is_ours(kind: type) -> bool:
-    """Return whether a class belongs to this package; models of other classes are not stored."""
+    """Return whether a class belongs to this package. Models of other classes are not stored."""
     return kind.__module__.partition(".")[0] == _PACKAGE
 
 
 def encode(value: Any) -> bytes:
-    """Return a hyper-parameter as bytes that identify it in this process.
+    """Return bytes that identify the value of a hyper-parameter within this process.
 
     Raises
     ------
     NoKey
-        If the value is an object without such bytes.
+        If the value is an object that has no such bytes.
     """
     return _encode(value, _in_this_process)
 
 
 def lasting_key(value: Any) -> bytes:
-    """Return an estimator or a hyper-parameter as bytes that identify it in all processes.
+    """Return bytes that identify an estimator or a hyper-parameter in all processes.
 
-    Classes and functions from outside this package are identified by their name and the version of
+    Classes and functions from outside this package are identified by name and by the version of
     their distribution.
 
     Raises
@@ -145,10 +149,10 @@ def lasting_key(value: Any) -> bytes:
 
 
 def content_key(value: Any) -> bytes:
-    """Return a scorer as bytes that identify it in later processes.
+    """Return bytes that identify a scorer in all processes.
 
-    Classes and functions that were not installed are identified by their content, so that those of
-    scripts and notebooks have a key, too.
+    Classes and functions that are not in an installed distribution are identified by their
+    content. Therefore, scorers that are defined in scripts and notebooks have keys, too.
 
     Raises
     ------
@@ -173,7 +177,7 @@ def _guarded(value: Any, other: Other) -> bytes:
 
 
 def _encode(value: Any, other: Other) -> bytes:
-    """Return plain data and estimators as bytes, which include their types.
+    """Return bytes that identify plain data or an estimator, including its type.
 
     ``other`` encodes classes, functions and other objects.
     """
@@ -214,7 +218,7 @@ def _encode(value: Any, other: Other) -> bytes:
 
 
 def first_key(value: Any, *kinds: Callable[[Any], bytes]) -> bytes | None:
-    """Return the key by the first of these functions that gives one, or None."""
+    """Return the first key that one of the functions returns without raising NoKey, or None."""
     for key_of in kinds:
         try:
             return key_of(value)
@@ -226,7 +230,7 @@ def first_key(value: Any, *kinds: Callable[[Any], bytes]) -> bytes | None:
 def content_of_array(array: np.ndarray) -> bytes:
     """Return a 16-byte digest of the type, shape and entries of an array of numbers.
 
-    The memory layout has no effect.
+    The memory layout of the array has no effect.
     """
     hashed = xxh3_128(head_of_array(array))
     hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
@@ -234,27 +238,29 @@ def content_of_array(array: np.ndarray) -> bytes:
 
 
 def head_of_array(array: np.ndarray) -> bytes:
-    """Return the type and shape of an array as bytes, which precede its entries."""
+    """Return the dtype and the shape of an array as bytes, with which its digest begins."""
     return f"{array.dtype.str} {array.shape} ".encode()
 
 
 def _settings_of(estimator: Any) -> list[Any]:
-    """Return the parameters of an estimator, and the other settings that a clone has."""
+    """Return the parameters of an estimator, and the other settings that ``clone`` copies."""
     clone = getattr(estimator, "__sklearn_clone__", None)
     if getattr(clone, "__module__", "sklearn.base") != "sklearn.base":
         raise NoKey(f"A clone of {type(estimator).__name__} has more than its parameters.")
     attributes = getattr(estimator, "__dict__", {})
-    # Raises NoKey for a generator, because XGBoost's get_params would draw a number from it and
-    # thus change the next fit.
+    # This raises NoKey if random_state is a generator. Otherwise, get_params of XGBoost would draw
+    # a number from it and thus change the next fit.
     encode(attributes.get("random_state"))
     settings = [(name, attributes[name]) for name in _CLONED_ATTRIBUTES if name in attributes]
     if _REQUESTS in attributes:
-        settings.append((_REQUESTS, repr(attributes[_REQUESTS])))  # names, strings and bools
+        settings.append(
+            (_REQUESTS, repr(attributes[_REQUESTS]))
+        )  # it consists of names, strings and bools
     return [parameters_of(estimator), *settings]
 
 
 def _in_this_process(value: Any, inner: Encode) -> bytes:
-    """Return the key of a class: a random token, and its content, which may change in memory."""
+    """Return the key of a class: a random token, and its content, which may change."""
     if not isinstance(value, type):
         raise NoKey(f"{value!r} has no key.")
     if is_ours(value):
@@ -262,7 +268,7 @@ def _in_this_process(value: Any, inner: Encode) -> bytes:
     met: dict[int, Any] = {}
 
     def of_part(part: Any) -> bytes:
-        """Return the bytes of a part, or only its type; then the random token identifies it."""
+        """Return bytes that identify a part, or only its type, if it has no key."""
         try:
             return _encode(part, other)
         except (NoKey, RecursionError):
@@ -285,11 +291,11 @@ def _lasting(value: Any, inner: Encode) -> bytes:
 
 
 def _encode_object(value: Any, inner: Encode) -> bytes:
-    """Return a key for an object that is neither a number, a container, code nor an estimator.
+    """Return a key for an object that is not a number, a container, code or an estimator.
 
     The key covers what ``pickle`` would store: the name of a singleton, or the class and the
-    attributes of a plain object. Objects with special pickling have no key; these include random
-    number generators and iterators.
+    attributes of a plain object. Objects with special pickling methods, such as random number
+    generators and iterators, have no key.
     """
     if type(value) is np.ndarray and value.dtype.kind in "SUO":
         return b"l" + digest(*map(inner, (value.dtype.str, value.shape, value.tolist())))
@@ -316,12 +322,12 @@ def content_of(*data: Any) -> bytes | None:
 
 
 def token() -> bytes:
-    """Return a random key for rows, which no other evaluation uses."""
+    """Return a random key, which is different from all other keys."""
     return os.urandom(32)
 
 
 def _versioned_name(value: Any, name: str | None = None) -> bytes:
-    """Return the name of a class, function or singleton with the versions of its code."""
+    """Return the name of a class, function or singleton, with its versions."""
     module_and_name = global_name(value, name)
     if module_and_name is None:
         raise NoKey(f"{value!r} has no key, because it cannot be imported by a name.")
@@ -342,7 +348,7 @@ def _versioned_name(value: Any, name: str | None = None) -> bytes:
 
 
 def _list_arrays(data: Any) -> list[np.ndarray] | None:
-    """Return the arrays of rows or targets; None if they contain other objects than numbers."""
+    """Return the arrays that represent rows or targets; None if they contain Python objects."""
     if data is None:
         return []
     if isinstance(data, SparseRows):
@@ -357,31 +363,31 @@ def _list_arrays(data: Any) -> list[np.ndarray] | None:
 
 
 def under_configuration(name: bytes) -> bytes:
-    """Return a key of results that depends on scikit-learn's configuration.
+    """Return a key for results that depend on the configuration of scikit-learn.
 
-    With ``transform_output``, the steps of a Pipeline may get data frames instead of arrays.
+    If ``transform_output`` is set, steps of a Pipeline may get data frames instead of arrays.
     """
     output = get_config()["transform_output"]
     return name if output == "default" else digest(name, encode(output))
 
 
-# Digests of the user's data, the same for the same content in every process.
+# Digests of the user's data, which are the same for the same content in all processes.
 
-# Rows are copied in blocks of about this size, which stay in a CPU's cache.
+# Rows are copied in blocks of about this size, which fit into a CPU cache.
 _BLOCK_BYTES = 2**19
 
-# Objects whose ``repr`` has all of their content.
+# Types whose ``repr`` shows their full content.
 _DATES = {date, datetime, time, timedelta}
 _REPR = {bool, int, float, complex, bytes, Decimal, Fraction, UUID} | _DATES
 _REPR_OF_PANDAS = ("Timestamp", "Timedelta")
 
 
 def data_digest(*values: Any) -> bytes | None:
-    """Return a 16-byte digest of X, y and other data, and of the order of these arguments.
+    """Return a 16-byte digest of data such as X and y, in this order; None if they have no digest.
 
-    Any change of an entry, of a type, of a column's name or of the order of columns or categories
-    gives another digest, and so does another index, which an estimator may use. The layout of an
-    array in memory does not.
+    The digest changes with any entry, dtype or column name, with the order of columns or
+    categories, and with the index, which an estimator may use. It does not depend on the memory
+    layout of an array.
 
     Parameters
     ----------
@@ -391,7 +397,7 @@ def data_digest(*values: Any) -> bytes | None:
     -------
     bytes or None
         None if some data have no reliable digest: objects other than strings, numbers, dates and
-        missing values, and data frames of other libraries than pandas and polars.
+        missing values, and data frames from libraries other than pandas and polars.
     """
     try:
         return digest(*map(_digest_data, values))
@@ -400,7 +406,9 @@ def data_digest(*values: Any) -> bytes | None:
 
 
 def _digest_data(data: Any) -> bytes:
-    pandas = sys.modules.get("pandas")  # which is loaded if data are from it
+    pandas = sys.modules.get(
+        "pandas"
+    )  # None unless it is imported, as it is if there are data from it
     polars = sys.modules.get("polars")
     if data is None:
         return b"none"
@@ -430,7 +438,7 @@ def _digest_data(data: Any) -> bytes:
 def _digest_list(values: list[Any] | tuple[Any, ...]) -> bytes:
     try:
         array = np.asarray(values)
-        # NumPy converts numbers to strings if there are strings.
+        # In a list of strings and numbers, NumPy would convert the numbers to strings.
         return _digest_array(
             array if array.dtype.kind in "biufc" else np.asarray(values, dtype=object)
         )
@@ -455,7 +463,7 @@ def _digest_array(array: np.ndarray) -> bytes:
 
 
 def _digest_columns(columns: list[np.ndarray]) -> bytes:
-    """Return a digest of columns of the same type, which may be stored row by row."""
+    """Return a digest of columns of the same dtype, which may be stored in row-major order."""
     n_rows = len(columns[0])
     _check_type(columns[0])
     hashed = xxh3_128(f"{columns[0].dtype.str} {n_rows} {len(columns)}".encode())
@@ -466,20 +474,20 @@ def _digest_columns(columns: list[np.ndarray]) -> bytes:
 
 
 def _check_type(array: np.ndarray) -> None:
-    # The bytes of a long double are partly undefined.
+    # A long double has padding bytes, whose content is undefined.
     is_known = array.dtype.kind in "biufcmMSUO" and array.dtype.char not in "gG"
     if isinstance(array, np.ma.MaskedArray) or not is_known:
         raise NoKey(f"Arrays of type {array.dtype} have no digest.")
 
 
 def _blocks(n_rows: int, n_bytes: int) -> Iterator[slice]:
-    """Yield slices of rows that fit into a CPU's cache."""
+    """Yield slices of rows that fit into a CPU cache."""
     step = max(1, n_rows * _BLOCK_BYTES // max(1, n_bytes))
     return (slice(start, start + step) for start in range(0, n_rows, step))
 
 
 def _encode_objects(cells: np.ndarray) -> bytes:
-    """Return strings, numbers, dates and missing values as bytes that identify them."""
+    """Return bytes that identify an array of strings, numbers, dates and missing values."""
     flat = cells.ravel().tolist()
     texts = ["s" + cell if type(cell) is str else "o" + _encode_cell(cell) for cell in flat]
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
@@ -501,9 +509,9 @@ def _encode_cell(cell: Any) -> str:
 
 
 def _digest_polars(series: Any) -> bytes:
-    """Return a digest of a column of polars."""
+    """Return a digest of a polars Series."""
     kind = str(series.dtype)
-    if series.dtype.is_temporal():  # as integers: objects of Python have no nanoseconds
+    if series.dtype.is_temporal():  # as integers, because Python objects have no nanoseconds
         series = series.to_physical()
     is_plain = series.dtype.is_numeric() and not series.null_count()
     values = series.to_numpy() if is_plain else np.array([*series.to_list(), None], dtype=object)
@@ -513,7 +521,7 @@ def _digest_polars(series: Any) -> bytes:
 def _digest_frame(frame: Any) -> bytes:
     columns = [*frame.columns.names, *frame.columns]
     parts = [encode(len(frame)), encode(columns), _digest_index(frame.index)]
-    names = [  # of NumPy types; "" for objects and for the types of pandas
+    names = [  # of NumPy dtypes; "" for objects and for dtypes of pandas
         dtype.str if isinstance(dtype, np.dtype) and dtype.kind != "O" else ""
         for dtype in frame.dtypes
     ]
@@ -531,14 +539,14 @@ def _digest_frame(frame: Any) -> bytes:
 
 def _digest_index(index: Any) -> bytes:
     """Return a digest of the index of a data frame."""
-    if hasattr(index, "step"):  # a range, which is not converted to an array
+    if hasattr(index, "step"):  # a RangeIndex, which is not converted to an array
         return digest(encode((index.name, index.start, index.stop, index.step)))
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
     return digest(encode(list(index.names)), *(_digest_column(level.array) for level in levels))
 
 
 def _digest_column(values: Any) -> bytes:
-    """Return a digest of an array of pandas."""
+    """Return a digest of a pandas array."""
     dtype, arrays = values.dtype, sys.modules["pandas"].arrays
     if hasattr(values, "categories") and hasattr(values, "codes"):
         categories, codes = (
@@ -548,7 +556,7 @@ def _digest_column(values: Any) -> bytes:
         parts = [encode(values.ordered), categories, codes]
     elif hasattr(dtype, "closed"):  # intervals
         parts = [_digest_column(values.left.array), _digest_column(values.right.array)]
-    elif hasattr(values, "asi8"):  # datetimes, durations and periods count ticks
+    elif hasattr(values, "asi8"):  # datetimes, durations and periods are stored as integers
         parts = [_digest_array(values.asi8)]
     elif hasattr(values, "sp_values"):
         parts = [encode(values.fill_value), _digest_array(values.to_dense())]

@@ -1,7 +1,7 @@
-"""Training histories, by which trials find the models that they can share.
+"""Training histories, by which trials find models that they can share.
 
-A prefix is the sequence of row ranges that a model has seen. Two trials share a model if the
-sequences of their training phases begin with the same prefix. The key of a prefix is a digest of
+A prefix is the sequence of row ranges on which a model has been trained. Two trials can share a
+model if their training sequences begin with the same prefix. The key of a prefix is a digest of
 its row ranges and their orders, so it is the same for all trials.
 """
 
@@ -19,20 +19,21 @@ _NOTHING = Phase(0, 0)
 
 
 class Prefix:
-    """Identifies a training history: the sequence of row ranges that a model has seen.
+    """A training history: the sequence of row ranges on which a model has been trained.
 
     Attributes
     ----------
     name : bytes
-        A digest of the sequence.
+        The key: a digest of the sequence.
     n_seen : int
-        The number of rows in it, replays included.
+        The number of row updates in the sequence, including replays.
     origin, phase, end : Prefix, Phase, int
-        The sequence is that of ``origin`` followed by the first ``end`` updates of the phase.
+        The sequence consists of the sequence of ``origin``, followed by the first ``end`` updates
+        of ``phase``.
     below : dict
-        Results of ``prefixes_below``, for trees that differ only in their epochs.
+        Cached results of ``prefixes_below``, for trees that differ only in the number of epochs.
     n_prefixes : list of int
-        The number of prefixes that were created from the same root.
+        The number of prefixes that were created from the same root, in a list that they share.
     """
 
     __slots__ = ("_next", "below", "end", "n_prefixes", "n_seen", "name", "origin", "phase")
@@ -51,7 +52,7 @@ class Prefix:
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
     def feed(self, phase: Phase, end: int) -> "Prefix":
-        """Return this prefix followed by the first ``end`` updates of a phase."""
+        """Return the prefix of this one followed by ``end`` updates of a phase."""
         prefix = self._next.get((phase, end))
         if prefix is None:
             prefix = Prefix(_digest_after(self.name, phase, end), self.n_seen + end, self, phase)
@@ -60,7 +61,7 @@ class Prefix:
 
 
 def _digest_after(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
-    """Return the digest of a prefix followed by the first ``n_updates`` updates of a phase."""
+    """Return the key of a prefix followed by ``n_updates`` updates of a phase."""
     hashed = blake2b(prefix, digest_size=16)
     hashed.update(
         struct.pack(
@@ -82,17 +83,17 @@ def plan_key(plan: Partition) -> bytes:
 
 @lru_cache(1024)
 def count_nodes(n_folds: int, least: int) -> int:
-    """Return the number of nodes that hold out at least ``least`` of ``n_folds`` folds."""
+    """Return how many nodes of a tree over ``n_folds`` folds hold out at least ``least`` folds."""
     if n_folds < least or n_folds == 1:
         return int(n_folds >= least)
     return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
 
 
 def prefixes_below(prefix: Prefix, plan: Partition, node: Node, least: int) -> dict[int, Prefix]:
-    """Return the prefixes of the nodes below a node that hold out at least ``least`` folds.
+    """Return the prefixes of all nodes below ``node`` that hold out at least ``least`` folds.
 
-    The keys are numbers of nodes: the node itself is 0, parents precede their children, and left
-    precedes right.
+    The keys of the dict are the indices of the nodes in preorder, in which ``node`` itself has the
+    index 0.
     """
     prefixes = prefix.below.get((node, plan.n_epochs))
     if prefixes is None:

@@ -1,4 +1,4 @@
-"""The state that runs of a cross-validation share: keys of rows, the cache, cached scores."""
+"""The state that all runs of a cross-validation share: the cache, keys of data, cached scores."""
 
 from collections.abc import Callable
 from collections.abc import Hashable
@@ -24,22 +24,24 @@ from optuna_treecv.caching.keys import under_configuration
 from optuna_treecv.caching.prefix import Prefix
 from optuna_treecv.scoring.metrics import Scoring
 
-# The maximum number of repeats whose prefixes are cached, and of prefixes of one repeat. A prefix
-# takes about a kilobyte, and a hyper-parameter with an influence from some row on, such as
-# ``average_start``, adds some for each of its values.
+# The maximum number of repeats whose prefixes are cached.
 _MAX_ROOTS = 8
+# The maximum number of prefixes of a repeat. A prefix takes about a kilobyte. A hyper-parameter
+# that affects models only after some number of rows, such as ``average_start``, adds prefixes for
+# each of its values.
 _MAX_PREFIXES = 2**14
 
 
 class SharedBetweenRuns:
-    """The models and results of one cross-validation, and their keys.
+    """The cache for models and results of a cross-validation, and the keys of its data.
 
     Parameters
     ----------
     cache : ModelCache, StoredModelCache or None
-        The cache of models and results; None: no cache.
+        The cache for models and results; None: nothing is cached.
     with_others : bool
-        Whether other evaluations may use the same cache. If so, keys of rows are their digests.
+        Whether other cross-validations may use the same cache. If so, the keys of data are
+        digests; otherwise, they are random tokens.
     """
 
     def __init__(self, cache: AnyCache | None, with_others: bool) -> None:
@@ -54,28 +56,34 @@ class SharedBetweenRuns:
 
     @property
     def memory(self) -> ModelCache | None:
-        """The cache of this process, without a store."""
+        """The cache in the memory of this process, without a store; None if nothing is cached."""
         return None if self.cache is None else self.cache.memory
 
-    def key_for(self, what: Hashable, content: Callable[[], bytes | None]) -> tuple[bytes, bool]:
-        """Return a key of data, and whether it is the same in later processes.
+    def key_for(
+        self, data_id: Hashable, content: Callable[[], bytes | None]
+    ) -> tuple[bytes, bool]:
+        """Return a key for data, and whether other processes compute the same key.
 
         Parameters
         ----------
-        what : hashable
-            Identifies the data within this evaluation, so that they are read once.
+        data_id : hashable
+            Identifies the data within this cross-validation, so that their key is computed only
+            once.
         content : callable
-            () -> digest of the data, or None.
+            () -> a digest of the data, or None if they have no digest.
         """
-        if what not in self._names:  # without the lock, because content may wait for others
+        if (
+            data_id not in self._names
+        ):  # without a lock, because content() may wait for other threads
             name = content() if self._with_others else None
-            self._names.setdefault(what, (name or token(), name is not None))
-        return self._names[what]
+            self._names.setdefault(data_id, (name or token(), name is not None))
+        return self._names[data_id]
 
     def root(self, rows: bytes) -> Prefix:
-        """Return the empty prefix over the rows with this key.
+        """Return the empty prefix (no training) for the rows with this key.
 
-        The prefixes of a few repeats are cached, only for speed: a new one has the same key.
+        The prefixes of a few repeats are cached for speed. Prefixes that are created again have
+        the same keys.
         """
         with self._lock:
             root = self._roots.pop(rows, None)
@@ -87,40 +95,43 @@ class SharedBetweenRuns:
             return root
 
     def cache_for(self, estimator: Any) -> AnyCache | None:
-        """Return the cache for an estimator's models.
+        """Return the cache for the models of an estimator.
 
-        Code from outside this package may change between processes under the same name, so its
-        models stay in memory.
+        Code from outside this package may change between processes without changing its name.
+        Models of such estimators are therefore cached only in memory.
         """
         if isinstance(self.cache, StoredModelCache):
             return self.cache.of_run() if is_ours(type(estimator)) else self.cache.memory
         return self.cache
 
 
-# Scores that took less time stay in memory, because a trial would wait longer for the store.
+# Scores that were computed in less time are cached only in memory, because reading them from the
+# store would take longer.
 _SECONDS_TO_STORE = 2e-3
 
 
 def choose_cache(cache: AnyCache, seconds: float) -> AnyCache:
-    """Return the cache for a result that took ``seconds``: in memory if it was fast."""
+    """Return the cache for a result; fast results are cached only in memory."""
     return cache if seconds > _SECONDS_TO_STORE else cache.memory
 
 
 class ScoreCache(NamedTuple):
-    """The cache and the keys of the scores of an estimator, of a repeat or of single folds.
+    """The cache for the scores of an estimator on a repeat or on single folds, with their keys.
 
     Attributes
     ----------
     cache : ModelCache, StoredModelCache or None
-        In memory if later processes have other keys.
+        The cache. It is only in memory if other processes compute different keys.
     data, folds : bytes
-        The keys of the rows and of the folds; that of a single fold is an argument of methods.
+        The keys of the rows and of all folds. The key of a single fold is passed to methods as
+        ``fold``.
     sums_key : bytes
-        The key of the sums, which do not depend on candidate and scoring; empty: not cached.
+        The key of results that depend neither on free parameters nor on scoring, such as sums over
+        rows; empty: they are not cached.
     metrics : tuple of bytes
         The keys of the metrics; empty: scores are not cached.
     settings : bytes
-        The key of the estimator and the scoring; empty: scores are not cached.
+        The key of the candidate and the scoring; empty: scores are not cached.
     """
 
     cache: AnyCache | None = None
@@ -140,17 +151,17 @@ class ScoreCache(NamedTuple):
         parts: Sequence[Any],
         scoring: Scoring,
     ) -> "ScoreCache":
-        """Return the cache and keys of an engine for an estimator, without its free parameters.
+        """Create the cache and keys for an engine and an estimator, without its free parameters.
 
         Parameters
         ----------
         cache : ModelCache, StoredModelCache or None
         data : (bytes, bool)
-            The key of the rows, and whether it is the same in later processes.
+            The key of the rows, and whether other processes compute the same key.
         folds : bytes
         engine : str
         parts : sequence of estimator
-            The parts of the estimator, with all seeds.
+            The parts of the estimator, including all seeds.
         scoring : Scoring
         """
         rows = under_configuration(data[0])
@@ -166,25 +177,25 @@ class ScoreCache(NamedTuple):
         return cls(cache, rows, folds, sums_key, names)
 
     def for_candidate(self, free_values: Any) -> "ScoreCache":
-        """Return the same for a candidate with these values of the free parameters."""
+        """Return a copy for a candidate with these values of the free parameters."""
         if not self.metrics:
             return self
         return self._replace(settings=digest(self.sums_key, encode(free_values), *self.metrics))
 
     @property
     def name(self) -> str:
-        """The hexadecimal digest of all keys; "" if scores are not cached."""
+        """The key of the candidate and the scoring in hexadecimal; "" if scores are not cached."""
         return self.settings.hex()
 
     def find(self, n_numbers: int, fold: bytes = b"") -> np.ndarray | None:
-        """Return cached numbers, float64 of shape (n_numbers,), or None."""
+        """Return a cached array of ``n_numbers`` float64 numbers, or None."""
         if self.cache is None or not self.settings:
             return None
         memory = self.cache.find(self.key(8 * n_numbers, fold))
         return None if memory is None else memory.view(np.float64)
 
     def keep(self, numbers: np.ndarray, seconds: float, fold: bytes = b"") -> None:
-        """Add numbers to the cache with the seconds that they took."""
+        """Add an array of numbers to the cache, with the seconds for computing it."""
         if self.cache is not None and self.settings:
             memory = numbers.view(np.uint8)
             memory.flags.writeable = False
@@ -196,22 +207,22 @@ class ScoreCache(NamedTuple):
             self.cache.flush()
 
     def key(self, n_bytes: int, fold: bytes = b"") -> Key:
-        """Return the key of ``n_bytes`` bytes of the repeat or of a single fold."""
+        """Return the key for ``n_bytes`` bytes of scores, of a repeat or a single fold."""
         return Key(self.data, fold or self.folds, self.settings, b"scores", n_bytes)
 
 
 def _keys_of(
     cache: AnyCache | None, estimators: Sequence[Any], last: bool
 ) -> tuple[AnyCache | None, list[bytes] | None]:
-    """Return the cache for the scores of estimators, and the keys of the estimators in it.
+    """Return the cache for scores of estimators, and the keys of these estimators, or None.
 
-    Only results whose keys are the same in later processes are stored: of estimators of installed
-    packages, on data with a lasting key. The keys are None if an estimator has none.
+    Results are stored only if other processes compute the same keys: for estimators from installed
+    packages, and data with a digest. The keys are None if an estimator has no key.
     """
     in_store = last and isinstance(cache, StoredModelCache)
     if in_store and (lasting := _keys_by(estimators, lasting_key)) is not None:
         return cache, lasting
-    # Functions have only lasting keys.
+    # Functions only have lasting keys.
     return None if cache is None else cache.memory, _keys_by(estimators, encode, lasting_key)
 
 

@@ -872,8 +872,8 @@ BREAKAGES = [
     ),
     Breakage(
         "store: a block that was just used is dropped first",
-        "if lowest.priority > priority:  # it has been used since",
-        "if lowest.priority < priority:  # it has been used since",
+        "if lowest.priority > priority:  # it was used since it was queued",
+        "if lowest.priority < priority:  # it was used since it was queued",
         "test_cache",
     ),
     Breakage(
