@@ -230,7 +230,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
     Raises
     ------
     ValueError
-        If the estimator cannot be evaluated by it, or if repeats or the order change empty_rows.
+        If the estimator cannot be scored in this way, or if ``n_repeats`` or ``order`` has no
+        effect.
     """
     cross_validation, estimator = request.cross_validation, request.estimator
     scoring = request.scoring

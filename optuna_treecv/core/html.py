@@ -45,13 +45,13 @@ def svg_strip(scores: Array, mean: float, error: float | None) -> str:
         finite = np.quantile(finite, np.linspace(0, 1, _MAX_TICKS))
     low, high = finite[0], finite[-1]
 
-    def x_of(value: float) -> float:
+    def to_x(value: float) -> float:
         return float(np.clip(8 + (_WIDTH - 16) * (value - low) / (high - low), 1, _WIDTH - 1))
 
-    ticks = "".join(f"M{x_of(score):.1f} 6V{_HEIGHT - 6}" for score in finite)
+    ticks = "".join(f"M{to_x(score):.1f} 6V{_HEIGHT - 6}" for score in finite)
     band = ""
     if error is not None and np.isfinite(error):
-        left, right = x_of(mean - error), x_of(mean + error)
+        left, right = to_x(mean - error), to_x(mean + error)
         band = (
             f"<rect x='{left:.1f}' y='2' width='{right - left:.1f}' height='{_HEIGHT - 4}' "
             "fill='#0072B2' opacity='0.2'/>"
@@ -61,5 +61,5 @@ def svg_strip(scores: Array, mean: float, error: float | None) -> str:
         f"viewBox='0 0 {_WIDTH} {_HEIGHT}'>"
         f"<title>Scores of folds from {low:.4g} to {high:.4g}, mean {mean:.4g}</title>{band}"
         f"<path d='{ticks}' stroke='#8C8C8C' opacity='0.6'/>"
-        f"<path d='M{x_of(mean):.1f} 2V{_HEIGHT - 2}' stroke='#0072B2' stroke-width='3'/></svg>"
+        f"<path d='M{to_x(mean):.1f} 2V{_HEIGHT - 2}' stroke='#0072B2' stroke-width='3'/></svg>"
     )

@@ -1,4 +1,4 @@
-"""The database of a store: connections, the schema and its migrations, transactions."""
+"""The database of a store: connections, transactions, the schema and its migrations."""
 
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ import warnings
 from weakref import finalize
 
 import sqlalchemy as sa
-from sqlalchemy import Connection as Connection  # for modules that must not import SQLAlchemy
+from sqlalchemy import Connection as Connection  # for modules without SQLAlchemy
 
 from optuna_treecv.storage.outages import advice_on
 from optuna_treecv.storage.outages import Outages
@@ -29,66 +29,72 @@ from optuna_treecv.storage.tables import EVALUATIONS
 from optuna_treecv.storage.tables import METADATA
 from optuna_treecv.storage.tables import SCHEMA
 
-#: The base class of all errors that a database raises.
+#: The base class of all SQLAlchemy errors.
 DatabaseError = sa.exc.SQLAlchemyError
-#: The errors of a failing database; SQLite's driver cannot decode all of its messages.
+#: The errors that a failing database may raise. UnicodeDecodeError is included because the SQLite
+#: driver cannot decode all of its messages.
 FAILURES = (DatabaseError, OSError, UnicodeDecodeError)
 
 
 class SchemaError(ValueError):
-    """Raised if the tables of a store have no version, or an unknown one."""
+    """Raised if the version of the tables in a store is missing or unknown."""
 
 
-#: Seconds within which a server must accept a connection.
+#: The seconds within which a server must accept a connection.
 CONNECT_SECONDS = 5
-#: Seconds to wait for a lock of another process.
+#: The seconds to wait for a lock that another process holds.
 WAIT_SECONDS = 5.0
-#: Seconds that a trial waits for a server, which also cancels longer statements.
+#: The seconds that a trial waits for a server. The server also cancels statements that take
+#: longer.
 ANSWER_SECONDS = 10.0
-#: Seconds that callers wait for a server that reads many rows or changes tables.
+#: The seconds to wait for a server that reads many rows or changes tables.
 LOAD_SECONDS = 300.0
-#: Seconds after which a server ends the transaction of a trial whose process hangs.
+#: The seconds after which a server ends the idle transaction of a process that hangs.
 IDLE_SECONDS = 60.0
 
-#: The types of the argument ``store``, besides an open database.
+#: The types of the argument ``store``, besides an open ``Database``.
 Given = str | sa.URL | sa.Engine | Callable[[], sa.Engine]
 
-# Scopes that a failure can stop besides attempts with one purpose: everything, or writing.
+# Scopes of failures besides a single purpose: all attempts, or all attempts to write. The names
+# are for warnings.
 _STORE: Scope = (None, False)
 _WRITING: Scope = (None, True)
+# What trials continue without if these scopes fail, for warnings.
 _SCOPE_NAMES: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
 
-# The maximum number of abandoned transactions without an answer, each with its data.
+# The maximum number of abandoned transactions that are still running that may still be running,
+# each of which holds its data in memory.
 _MAX_ABANDONED = 8
 
-# The key of our advisory lock in a PostgreSQL database.
+# The key of the advisory lock for writers in a PostgreSQL database.
 _LOCK = int.from_bytes(b"treecv", "big")
 
 T = TypeVar("T")
 
 
-#: The version of the tables. Tables of an earlier version are migrated when a store is opened.
+#: The current version of the tables. Tables with an earlier version are migrated when a store is
+#: opened.
 SCHEMA_VERSION = 5
 
 
 class Database:
-    """A SQLite file or a PostgreSQL database with our tables.
+    """A SQLite file or a PostgreSQL database with the tables of this package.
 
-    It is thread-safe. After unpickling, it reconnects on first use. After a fork, it does not use
-    the connections of the parent process.
+    It is thread-safe. After unpickling, it connects again on first use. After a fork, it does not
+    use the connections of the parent process.
 
     Parameters
     ----------
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
-        An engine is used unchanged. A callable, () -> Engine, is called once per process. A pickle
-        contains the callable, or the URL of a URL or an engine, with its password.
+        An engine is used as it is. A callable, () -> Engine, is called once per process. A pickle
+        contains the callable; otherwise, it contains the URL, including the password.
     create : bool
         Whether to create missing tables.
 
     Raises
     ------
     ValueError
-        If the database cannot be used, with the reason.
+        If the database cannot be used; the message states the reason.
     ImportError
         If the driver is not installed.
     """
@@ -118,10 +124,10 @@ class Database:
     def _start(self) -> None:
         self._pid = os.getpid()
         self._lock = Lock()
-        # All threads share the connection of a StaticPool, but a transaction belongs to one.
+        # All threads share the connection of a StaticPool, but only one may have a transaction.
         self._static = Lock()
         self._outages = Outages()
-        self._abandoned: list[Future[Any]] = []  # abandoned transactions
+        self._abandoned: list[Future[Any]] = []  # abandoned transactions that are still running
 
     def __str__(self) -> str:
         return without_password(self._url)
@@ -145,8 +151,8 @@ class Database:
         """The engine of this process."""
         if self._pid != os.getpid():
             if self._engine is not None:
-                # This reference keeps the inherited connections from being garbage-collected.
-                # That would close them, and with them the parent's socket or file.
+                # This reference prevents garbage collection of the inherited connections, which
+                # would close the sockets or files of the parent process.
                 self._inherited = self._engine.pool
                 self._engine.dispose(close=False)
             self._start()
@@ -164,15 +170,16 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Return a context with a connection for one read transaction."""
+        """Return a context manager that yields a connection for one read transaction."""
         self._prepare_once()
         with self._transaction(write=False) as connection:
             yield connection
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Return the result of ``work`` in a read transaction.
+        """Call ``work`` in a read transaction and return its result.
 
-        On a server it runs in another thread, and a server that does not respond is an error.
+        With a database server, ``work`` is called in another thread, and TimeoutError is raised if
+        the server does not respond.
         """
 
         def transact() -> T:
@@ -182,7 +189,7 @@ class Database:
         return self._run_with_timeout(transact, LOAD_SECONDS)
 
     def sizes(self) -> list[tuple[str, int, int | None]]:
-        """Return the name, number of rows and size in bytes of each table.
+        """Return (name, number of rows, size in bytes) for each table.
 
         The size is None if unknown.
         """
@@ -197,7 +204,10 @@ class Database:
         )
 
     def vacuum(self) -> None:
-        """Return the space of deleted rows to the file system; PostgreSQL does so itself."""
+        """Return the space of deleted rows in a SQLite file to the file system.
+
+        PostgreSQL does this by itself.
+        """
         if _is_sqlite(self._url):
             with self.engine.connect() as connection:
                 connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
@@ -206,10 +216,12 @@ class Database:
 
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Connection]:
-        """Return a context with a connection for one write transaction, committed at the end.
+        """Return a context manager that yields a connection for one write transaction.
 
-        SQLite allows one writer at a time, and other writers wait. ``alone`` has this effect on
-        PostgreSQL, too. Waiting too long for a lock is an error.
+        The transaction is committed at the end.
+
+        SQLite allows only one writer at a time; other writers wait. With ``alone=True``, this is
+        also the case in PostgreSQL. Waiting too long for a lock raises an error.
         """
         self._prepare_once()
         with self._transaction(write=True) as connection:
@@ -226,17 +238,18 @@ class Database:
         write: bool = False,
         alone: bool = False,
     ) -> T:
-        """Return the result of ``work``, or ``otherwise`` if the database fails.
+        """Call ``work`` and return its result; return ``otherwise`` if the database fails.
 
-        There is one warning per outage, which names what trials continue ``without``. After a
-        failure there is no further attempt for some time. If ``work`` fails, this applies to
-        attempts with the same ``without``: one table may be corrupt, or its disk full, while
-        others work. If no transaction can be started, it applies to all attempts. Failing to write
-        does not stop reading, because a locked or read-only database can still be read.
+        There is one warning per outage, which says what trials continue ``without``. After a
+        failure, there are no further attempts for some time. If ``work`` fails, this applies only
+        to attempts with the same ``without``, because a single table may be corrupt while others
+        work. If no transaction can be started, it applies to all attempts. A failure to write does
+        not prevent reading, because a locked or read-only database can still be read.
 
-        A transaction of a server that does not respond is abandoned in another thread.
+        With a database server, ``work`` is called in another thread. The transaction is abandoned
+        if the server does not respond.
         """
-        # A table that cannot be read is not written, either.
+        # An attempt to write is also stopped by a failure to read the same table.
         scopes = {_STORE, (without, False)} | ({_WRITING, (without, True)} if write else set())
         if not self._outages.may_try(scopes):
             return otherwise
@@ -257,13 +270,13 @@ class Database:
         except (*FAILURES, SchemaError) as failure:
             error = self._find_cause(failure) if is_begun else failure
             failing = self._failing_scope(error, is_begun, (without, write))
-            if is_begun:  # so that neither the store nor writing fails as a whole
+            if is_begun:  # neither the store nor writing fails as a whole
                 self._outages.end({_STORE, _WRITING} & scopes - {failing})
             if failing is None or self._outages.note(failing, monotonic() - start):
-                what = _SCOPE_NAMES.get(failing, without)
+                missing = _SCOPE_NAMES.get(failing, without)
                 warnings.warn(
-                    f"store {self}: {reason_of(error)}; trials go on without {what}."
-                    f"{advice_on(error)}",
+                    f"store {self}: {reason_of(error)}; trials continue without "
+                    f"{missing}.{advice_on(error)}",
                     RuntimeWarning,
                     stacklevel=3,
                 )
@@ -272,44 +285,44 @@ class Database:
         return result
 
     def _run_with_timeout(self, transact: Callable[[], T], seconds: float) -> T:
-        """Return the result of a transaction, or raise TimeoutError."""
-        if _is_sqlite(self._url):  # which waits only for locks
+        """Return the result of ``transact``; raise TimeoutError if a server does not respond."""
+        if _is_sqlite(self._url):  # it only waits for locks
             return transact()
-        engine = self.engine  # a new one after a fork
-        # The server has timeouts for statements, but not if it is suspended. A driver then waits
+        engine = self.engine  # after a fork, this is a new engine
+        # The timeouts of a server do not work if it is suspended. A driver would then wait
         # forever, even for a connection from its pool.
         self._abandoned = [future for future in self._abandoned if not future.done()]
         if len(self._abandoned) >= _MAX_ABANDONED:
-            raise TimeoutError(f"{_MAX_ABANDONED} transactions are still without an answer")
+            raise TimeoutError(f"{_MAX_ABANDONED} transactions still have no response")
         answer: Future[T] = Future()
-        # A daemon thread, because Python would wait for that of an executor at exit.
+        # This must be a daemon thread. At exit, Python would wait for the thread of an executor.
         Thread(target=_settle, args=(answer, transact), daemon=True).start()
         wait([answer], seconds)
         if not answer.done():
             self._abandoned.append(answer)
-            engine.dispose()  # idle connections may be as dead as this one
-            raise TimeoutError(f"no answer within {seconds:g} seconds")
+            engine.dispose()  # idle connections may be broken, too
+            raise TimeoutError(f"no response within {seconds:g} seconds")
         return answer.result()
 
     def _find_cause(self, error: Exception) -> Exception:
-        """Return the cause of a failed statement, perhaps a migration by a newer version."""
+        """Return the cause of a failed statement, which may be a change of the schema."""
         if not isinstance(error, sa.exc.ProgrammingError | sa.exc.IntegrityError):
-            if _code_of(error) != "SQLITE_ERROR":  # no such table or column, or a new one
+            if _code_of(error) != "SQLITE_ERROR":  # a missing or an unexpected column
                 return error
         try:
             self._run_with_timeout(self._read_version, ANSWER_SECONDS)
         except SchemaError as newer:
-            self._prepared = False  # so that later attempts check first
+            self._prepared = False  # later attempts check the schema first
             return newer
         except FAILURES:
             pass
         return error
 
     def _failing_scope(self, error: Exception, is_begun: bool, scope: Scope) -> Scope | None:
-        """Return the scope of attempts that a failure stops, or None."""
+        """Return the scope of attempts that a failure prevents, or None."""
         if isinstance(error, SchemaError):
             return _STORE
-        # If the database refuses a statement because of its content, the next attempt may succeed.
+        # If the database rejects a statement because of its content, the next attempt may succeed.
         if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
             return None
         is_lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
@@ -324,18 +337,20 @@ class Database:
     def _transaction(
         self, write: bool, answer_seconds: float | None = None
     ) -> Iterator[Connection]:
-        """Return a context with a connection for one transaction, committed if ``write``.
+        """Return a context manager that yields a connection for one transaction.
 
-        ``answer_seconds`` limits each statement on a server.
+        The transaction is committed at the end if ``write`` is true.
+
+        ``answer_seconds`` limits the time of each statement on a server.
         """
         engine = self.engine
         is_alone = self._static if isinstance(engine.pool, sa.StaticPool) else nullcontext()
         with is_alone, engine.connect() as connection:
             connection.begin()
             if connection.dialect.name == "sqlite":
-                # SQLite's driver would begin the transaction only at the first change.
+                # The SQLite driver would begin the transaction only at the first change.
                 driver: Any = connection.connection.dbapi_connection
-                if driver.in_transaction:  # an event handler of the user's engine may have begun
+                if driver.in_transaction:  # begun by an event handler of the user's engine
                     connection.exec_driver_sql("ROLLBACK")
                 driver.execute(f"PRAGMA busy_timeout = {1000 * WAIT_SECONDS:.0f}")
                 connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -352,29 +367,29 @@ class Database:
 
     def _prepare_once(self) -> None:
         self._notice_replaced_file()
-        if not self._prepared:  # after unpickling, or if the file was replaced
+        if not self._prepared:  # after unpickling, or after the file was replaced
             self._prepare(create=True)
 
     def _notice_replaced_file(self) -> None:
-        """Reconnect if the SQLite file was deleted or replaced, because results would be lost."""
+        """Reconnect if the SQLite file was deleted or replaced, to avoid losing results."""
         if self._file is None or self._file == _file_at(self._url):
             return
         with self._lock:
-            if self._file is None:  # another thread was faster
+            if self._file is None:  # another thread has noticed it
                 return
             self._file, self._prepared = None, False
             self.n_files += 1
         self.engine.dispose()
         warnings.warn(
-            f"store {self}: the file was deleted or replaced while in use; trials go on with the "
-            "file that is at its path now, without what was stored before.",
+            f"store {self}: the file was deleted or replaced while in use; trials continue with "
+            "the file that is now at this path, without the results that were stored before.",
             RuntimeWarning,
             stacklevel=2,
         )
 
     def _prepare(self, create: bool) -> None:
-        """Create or migrate the schema; take no lock if it is up to date."""
-        if not create and self._own and is_missing(self._url):  # SQLite would create the file
+        """Create or migrate the schema. No lock is taken if it is up to date."""
+        if not create and self._own and is_missing(self._url):  # connecting would create the file
             raise FileNotFoundError("there is no such file")
         version = self._run_with_timeout(self._read_version, ANSWER_SECONDS)
         if version is None and not create:
@@ -387,12 +402,13 @@ class Database:
     def _make_schema(self) -> None:
         if self._own and self._make is None and _is_sqlite(self._url):
             # In write-ahead mode, readers do not wait for a writer. SQLite stores the mode in the
-            # file, so it applies to all connections. A read-only file raises an OperationalError.
+            # file, so it applies to all connections. If the file is read-only, this raises an
+            # OperationalError.
             with self.engine.connect() as connection, suppress(sa.exc.OperationalError):
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         with self._transaction(write=True) as connection:
             _exclude_writers(connection)
-            version = self._version(connection)  # again: another process may have changed it
+            version = self._version(connection)  # another process may have changed it
             if version not in (None, SCHEMA_VERSION):
                 _migrate(connection)
             METADATA.create_all(connection)
@@ -407,7 +423,7 @@ class Database:
         """Return the version of the tables, or None if there are none."""
         if not sa.inspect(connection).has_table(SCHEMA.name):
             return None
-        # SQLite takes values of any type.
+        # SQLite accepts values of any type in any column.
         query = sa.select(sa.type_coerce(SCHEMA.c.version, sa.types.NullType())).limit(2)
         versions: list[Any] = list(connection.scalars(query))
         if len(versions) != 1 or type(versions[0]) is not int or versions[0] < 1:
@@ -428,8 +444,9 @@ AnyStore = Given | Database
 
 
 def _migrate(connection: Connection) -> None:
-    """Migrate existing tables of any earlier version to the current one."""
-    # Leases last a minute, and models have other keys now, so none would be found.
+    """Migrate existing tables from any earlier version to the current one."""
+    # These tables can be dropped. Leases last only a minute, and old models would not be found,
+    # because their keys have changed.
     for table in ("treecv_claims", "treecv_models"):
         connection.execute(sa.text(f"DROP TABLE IF EXISTS {table}"))
     columns = sa.inspect(connection).get_columns(EVALUATIONS.name)
@@ -439,7 +456,7 @@ def _migrate(connection: Connection) -> None:
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Yield chunks that are small enough for one statement.
+    """Yield chunks of values that are small enough for one statement.
 
     A statement may have 32766 parameters in SQLite and 65535 in PostgreSQL.
     """
@@ -448,10 +465,10 @@ def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _settle(answer: Future[T], work: Callable[[], T]) -> None:
-    """Set a future to the result or the error of ``work``."""
+    """Call ``work`` and pass its result or error to a future."""
     try:
         answer.set_result(work())
-    except BaseException as error:  # noqa: BLE001  # the caller raises it
+    except BaseException as error:  # noqa: BLE001  # the caller raises the error
         answer.set_exception(error)
 
 
@@ -460,7 +477,7 @@ def _is_factory(store: object) -> TypeGuard[Callable[[], sa.Engine]]:
 
 
 def _url_and_engine(store: Given) -> tuple[sa.URL, sa.Engine | None]:
-    """Return the URL of a store, and its engine if the caller passed one or a callable."""
+    """Return the URL of a store, and its engine if an engine or a callable was passed."""
     if _is_factory(store):
         result = store()
         if not isinstance(result, sa.Engine):
@@ -495,19 +512,19 @@ def _parse(store: str | sa.URL) -> sa.URL:
             "store must be a SQLAlchemy URL such as 'sqlite:///models.db', got "
             f"{re.sub(':[^:@]*@', ':***@', str(store))!r}."
         ) from error
-    if url.drivername == "postgresql":  # SQLAlchemy 2.0 would use psycopg2, 2.1 psycopg
+    if url.drivername == "postgresql":  # by default, SQLAlchemy 2.0 uses psycopg2 and 2.1 psycopg
         url = url.set(drivername="postgresql+psycopg")
     if _is_memory(url):
         raise _no_memory(url)
-    if (path := _path(url)) is not None:  # absolute: a worker may run in another folder
+    if (path := _path(url)) is not None:  # workers may have other working directories
         url = url.set(database=os.path.abspath(path))
     return url
 
 
 def _dispose(engine: sa.Engine, pid: int) -> None:
-    """Close the connections of an unused engine; Python 3.13 warns about open connections.
+    """Close the connections of an unused engine; Python 3.13 would warn about them.
 
-    A forked process must not close those of its parent.
+    A forked process must not close the connections of its parent.
     """
     if os.getpid() == pid:
         engine.dispose()
@@ -518,7 +535,8 @@ def _make_engine(url: sa.URL) -> sa.Engine:
     if _is_sqlite(url):
         arguments = {"timeout": WAIT_SECONDS}
     elif url.get_driver_name().startswith("psycopg"):
-        # All except the first one limit the wait for a server that disappears after connecting.
+        # All of these, except the first, limit the time for noticing that a server has
+        # disappeared.
         arguments = {
             "connect_timeout": CONNECT_SECONDS,
             "tcp_user_timeout": 1000 * CONNECT_SECONDS,
@@ -528,7 +546,8 @@ def _make_engine(url: sa.URL) -> sa.Engine:
         }
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     try:
-        # pool_pre_ping replaces a connection that the server has closed, which is not an outage.
+        # pool_pre_ping replaces connections that the server has closed, because this is not an
+        # outage.
         engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=not _is_sqlite(url))
     except ImportError as error:
         raise ImportError(
@@ -548,7 +567,10 @@ def _set_up_sqlite(connection: Any, record: Any) -> None:
 
 
 def _text_or_bytes(data: bytes) -> str | bytes:
-    """Return text, or bytes if they cannot be decoded, for which SQLite's driver would fail."""
+    """Decode text; return bytes unchanged if they cannot be decoded.
+
+    The default of the SQLite driver would raise an error for such bytes.
+    """
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -556,9 +578,9 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 
 def _exclude_writers(connection: Connection) -> None:
-    """Acquire the exclusive write lock in PostgreSQL.
+    """Acquire the exclusive lock for writers in PostgreSQL.
 
-    SQLite takes it at the beginning of the transaction.
+    In SQLite, beginning a write transaction acquires such a lock.
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
@@ -595,13 +617,13 @@ def _no_memory(url: sa.URL) -> ValueError:
 
 
 def _path(url: sa.URL) -> str | None:
-    """Return the file of a SQLite URL, or None if the URL contains no path."""
+    """Return the path in a SQLite URL, or None if the URL has no path."""
     name = url.database
     return None if not _is_sqlite(url) or not name or name.startswith("file:") else name
 
 
 def _file_at(url: sa.URL) -> tuple[int, int] | None:
-    """Return the device and the inode of a SQLite store's file, or None if there is none."""
+    """Return the device and the inode of a SQLite file, or None if there is no file."""
     try:
         status = None if (path := _path(url)) is None else os.stat(path)
     except OSError:
@@ -610,24 +632,24 @@ def _file_at(url: sa.URL) -> tuple[int, int] | None:
 
 
 def is_missing(url: str | sa.URL) -> bool:
-    """Return whether a URL is that of a missing SQLite file, which opening would create."""
+    """Return whether a URL refers to a SQLite file that does not exist."""
     url = sa.make_url(url)
     return not _is_memory(url) and (path := _path(url)) is not None and not os.path.exists(path)
 
 
 def without_password(url: sa.URL) -> str:
-    """Return a URL without its password, for messages."""
+    """Return a URL as text without its password, for messages."""
     return url.difference_update_query(["password"]).render_as_string(hide_password=True)
 
 
 def _code_of(error: Exception) -> str:
-    """Return the driver's code of an error; "" if it has none."""
+    """Return the error code of the driver; "" if there is none."""
     cause = error.orig if isinstance(error, sa.exc.DBAPIError) else None
     return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of an error's message; of a database error, the driver's message."""
+    """Return the first line of an error message; for database errors, of the driver's message."""
     cause = (
         error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig is not None else error
     )

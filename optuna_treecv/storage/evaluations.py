@@ -1,4 +1,4 @@
-"""Reading, writing and deleting evaluations and fold scores in the database."""
+"""Read, write and delete evaluations and fold scores in a database."""
 
 from collections.abc import Collection
 from collections.abc import Mapping
@@ -19,21 +19,22 @@ from optuna_treecv.storage.tables import FOLD_SCORES
 from optuna_treecv.storage.tables import Omitted
 from optuna_treecv.storage.tables import read_checked
 
-#: With more fold scores than this, an evaluation stores them in one block instead of in rows.
+#: If an evaluation has more fold scores than this, they are stored in one block instead of in
+#: rows.
 MAX_SCORE_ROWS = 1000
 
 _COLUMNS = tuple(EVALUATIONS.columns)
 _SCORE_COLUMNS = tuple(FOLD_SCORES.columns)
 _BLOCK_COLUMNS = tuple(FOLD_SCORE_BLOCKS.columns)
 COLUMNS = [column.name for column in _COLUMNS]
-# The numbers of folds of all repeats have 32 bits.
+# The maximum number of fold scores of an evaluation, because fold indices have 32 bits.
 _MAX_SCORES = 2**31
 # The maximum compression ratio of zlib.
 _MAX_COMPRESSION_RATIO = 1032
 
 
 def run_of_score(run: str, number: int | str) -> str:
-    """Return the run of a trial's second score (number 1), third score, ...."""
+    """Return the run id for a further score of a trial; the second score has number 1."""
     return f"{run}-{number}"
 
 
@@ -45,29 +46,30 @@ def record(
     n_ahead: int = 0,
     since: datetime | None = None,
 ) -> int | None:
-    """Write an evaluation and its fold scores in one transaction.
+    """Write an evaluation with its fold scores in one transaction.
 
-    A failing database is not tried again for a while, after one warning.
+    If the database fails, there is one warning, and no further attempt for some time.
 
     Parameters
     ----------
     database : Database
     evaluation : dict
-        A row of ``EVALUATIONS``.
+        A row of the table ``EVALUATIONS``.
     scores : ndarray of shape (n_repeats * n_folds,), float64
-        NaN for a fold without a score, which gets no row.
+        The fold scores; NaN for folds without a score, which are not stored.
     further : sequence of (dict, ndarray)
-        The same for the trial's other scores.
+        The evaluations and fold scores for the other metrics of the trial.
     n_ahead : int
-        Saved row updates that this evaluation counts as done, unless another one with the same key
-        already does.
+        The number of row updates that were made by a batch. This evaluation counts them as its
+        own, unless another evaluation with the same key has counted them already.
     since : datetime or None
-        Earlier evaluations are ignored.
+        Evaluations before this time are ignored when checking whether the updates have been
+        counted.
 
     Returns
     -------
     int or None
-        The row updates that the evaluation counts as done; None if nothing was written.
+        The number of row updates of the evaluation, as written; None if nothing was written.
     """
     pairs = [(evaluation, scores), *further]
     values = [{name: _sql_value(value) for name, value in row.items()} for row, _ in pairs]
@@ -98,7 +100,10 @@ def record(
 
 
 def _is_counted(connection: sa.Connection, key: str, since: datetime | None) -> bool:
-    """Return whether an evaluation with this key has counted row updates; lock the key."""
+    """Return whether an evaluation with this key has counted row updates.
+
+    In PostgreSQL, also lock the key until the end of the transaction.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(int(key[:15], 16))))
     counted = [EVALUATIONS.c.key == key, EVALUATIONS.c.n_updates > 0]
@@ -114,9 +119,9 @@ def read_evaluations(
     study_name: str | None = None,
     runs: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the evaluations, optionally of a study or of some runs.
+    """Return the evaluations in the database, optionally only those of a study or of some runs.
 
-    Rows with invalid values are omitted with one warning, which names ``store``.
+    Rows with invalid values are omitted. There is one warning about them, which names ``store``.
     """
     of_study = [] if study_name is None else [EVALUATIONS.c.study_name == study_name]
     wheres = [of_study]
@@ -135,7 +140,7 @@ def read_evaluations(
 def read_scores(
     connection: sa.Connection, store: object, n_scores: Mapping[str, int]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the folds and their scores for each run that has any.
+    """Return arrays of the fold indices and fold scores for each run that has any.
 
     Parameters
     ----------
@@ -143,11 +148,11 @@ def read_scores(
     store : object
         The name of the store in warnings. Invalid scores are omitted with a warning.
     n_scores : mapping of str to int
-        The number of scores of each run without pruning.
+        The number of fold scores that each run would have without pruning.
     """
     pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-    few = Omitted("treecv_fold_scores", "run")
-    many = Omitted("treecv_fold_score_blocks", "run")
+    omitted_rows = Omitted("treecv_fold_scores", "run")
+    omitted_blocks = Omitted("treecv_fold_score_blocks", "run")
 
     def problem_of(row: dict[str, Any]) -> str | None:
         is_fold = 0 <= row["fold"] < n_scores[row["run"]]
@@ -156,21 +161,21 @@ def read_scores(
     for part in chunks(list(n_scores)):
         of_runs: dict[str, dict[int, float]] = {}
         where = [FOLD_SCORES.c.run.in_(part)]
-        for row in read_checked(connection, _SCORE_COLUMNS, where, few, problem_of):
+        for row in read_checked(connection, _SCORE_COLUMNS, where, omitted_rows, problem_of):
             of_runs.setdefault(row["run"], {})[row["fold"]] = row["score"]
         for run, scores in of_runs.items():
             folds = np.array(sorted(scores))
             pairs[run] = folds, np.array([scores[fold] for fold in folds.tolist()])
         where = [FOLD_SCORE_BLOCKS.c.run.in_(part)]
-        for row in read_checked(connection, _BLOCK_COLUMNS, where, many):
+        for row in read_checked(connection, _BLOCK_COLUMNS, where, omitted_blocks):
             run = row["run"]
             unpacked = _unpack(row["scores"], row["n_scores"], n_scores[run])
             if unpacked is None:
-                many.add(run, f"it does not hold {n_scores[run]} fold scores")
+                omitted_blocks.add(run, f"it does not hold {n_scores[run]} fold scores")
                 continue
             folds = np.flatnonzero(~np.isnan(unpacked))
             pairs[run] = folds, unpacked[folds]
-    for omitted in (few, many):
+    for omitted in (omitted_rows, omitted_blocks):
         omitted.warn(store, stacklevel=3)
     return pairs
 
@@ -178,7 +183,7 @@ def read_scores(
 def read_named_scores(
     connection: sa.Connection, store: object, runs: Collection[str], n_scores: int
 ) -> list[tuple[str, str, np.ndarray]]:
-    """Return (run, name of the score, fold scores) for the runs with all fold scores.
+    """Return (run, metric name, fold scores) for all runs whose fold scores are complete.
 
     Parameters
     ----------
@@ -197,9 +202,9 @@ def read_named_scores(
 
 
 def count_by_study(connection: sa.Connection) -> list[tuple[str | None, int, int]]:
-    """Return the numbers of complete and pruned evaluations of each study, by name.
+    """Return (study name, number of complete trials, number of pruned trials) for each study.
 
-    The name is None for trials without a study. Several scores of a trial count once.
+    The name is None for trials without a study. Trials with several scores are counted once.
     """
     study, state = EVALUATIONS.c.study_name, EVALUATIONS.c.state
     counts = (sa.func.sum(sa.case((state == s, 1), else_=0)) for s in ("complete", "pruned"))
@@ -215,9 +220,9 @@ def delete_evaluations(
     study_name: str | None = None,
     before: datetime | None = None,
 ) -> int:
-    """Delete evaluations with their fold scores; return the number of deleted evaluations.
+    """Delete evaluations and their fold scores; return the number of deleted evaluations.
 
-    ``keep_runs`` includes the evaluations by other scores of the same trials.
+    For runs in ``keep_runs``, the evaluations by further scores of the same trials are also kept.
     """
     query = sa.select(EVALUATIONS.c.run)
     if study_name is not None:
@@ -229,20 +234,22 @@ def delete_evaluations(
         deleted = [
             run
             for run in connection.scalars(query)
-            # SQLite accepts bytes. The run of a further score begins with that of the first score.
+            # SQLite may return bytes. The run id of a further score begins with that of the first.
             if not isinstance(run, str) or not runs & {run, run.partition("-")[0]}
         ]
         for part in chunks(deleted):
-            # SQLite enforces foreign keys only on request, which a user's Engine may not send.
+            # SQLite enforces foreign keys only if requested, which an engine of the user may not
+            # do.
             for table in (FOLD_SCORES, FOLD_SCORE_BLOCKS, EVALUATIONS):
                 connection.execute(sa.delete(table).where(table.c.run.in_(part)))
     return len(deleted)
 
 
 def _sql_value(value: Any) -> Any:
-    """Return a value for SQL.
+    """Convert a value to a type that can be stored in the database.
 
-    SQLite's driver would store NumPy integers as bytes; NaN becomes NULL.
+    NumPy scalars are converted to Python numbers, because the SQLite driver would store NumPy
+    integers as bytes. NaN becomes NULL.
     """
     if isinstance(value, dict):
         return _plain(value)
@@ -251,9 +258,9 @@ def _sql_value(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value to JSON types.
+    """Convert a value to types that can be stored as JSON.
 
-    PostgreSQL refuses NaN and infinities, so these become "nan", "inf" and "-inf".
+    NaN and infinities become "nan", "inf" and "-inf", because PostgreSQL rejects them in JSON.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -269,9 +276,9 @@ def _plain(value: Any) -> Any:
 
 
 def _pack(scores: np.ndarray) -> bytes:
-    """Compress scores, integers from 0 to 255, such as errors, as one byte each.
+    """Compress fold scores; integers from 0 to 255 are stored as one byte each.
 
-    Other numbers are hardly compressible, and are stored unchanged.
+    Other scores are stored as float64, uncompressed if compression would save less than half.
     """
     with np.errstate(invalid="ignore"):  # NaN and infinity do not fit into a byte
         small = scores.astype("u1")
@@ -293,9 +300,9 @@ def _problem_of_evaluation(row: dict[str, Any]) -> str | None:
 
 
 def _unpack(block: bytes, n_scores: int, n_expected: int) -> np.ndarray | None:
-    """Return the scores of a block, or None if their number is wrong.
+    """Decompress the scores of a block; return None if it is corrupt or has the wrong length.
 
-    A corrupt block is never unpacked beyond the expected length.
+    Even a corrupt block is never decompressed beyond the expected length.
     """
     if n_scores != n_expected or n_scores > _MAX_COMPRESSION_RATIO * len(block):
         return None

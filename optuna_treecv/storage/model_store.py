@@ -1,6 +1,6 @@
-"""Models and results that workers share as bytes, and leases, which prevent duplicate work.
+"""Store models and results as bytes that workers share; leases prevent duplicate work.
 
-This module does not interpret the bytes, and never executes them.
+This module neither interprets nor executes the bytes.
 """
 
 from collections.abc import Callable
@@ -36,20 +36,20 @@ from optuna_treecv.storage.tables import MODELS
 from optuna_treecv.storage.tables import Omitted
 from optuna_treecv.storage.tables import read_checked
 
-#: Seconds between two queries for models that other workers have written.
+#: The minimum seconds between two queries for models that other workers have written.
 NEWS_SECONDS = 2.0
 
-#: The default limit of the size of all models.
+#: The default maximum of the total size of all models in bytes.
 DEFAULT_MAX_BYTES = 2**28
 
-# The purpose of attempts, for the warning if the database fails.
+# What trials continue without if the database fails, for warnings.
 _SHARED_MODELS = "shared models"
 
-# Magic, number of bytes, digest of the bytes together with their key.
+# The header of a payload: magic bytes, number of bytes, and a digest of the key and the bytes.
 _HEADER = Struct("<4sQ16s")
 _MAGIC = b"TCV2"
 
-# The maximum size of a model.
+# The maximum size of a model in bytes.
 _MAX_MODEL_BYTES = 2**40
 
 _KNOWN = (MODELS.c.id, MODELS.c.key, MODELS.c.n_bytes)
@@ -57,7 +57,7 @@ _WITH_PAYLOAD = (MODELS.c.id, MODELS.c.payload)
 
 
 class NewModel(NamedTuple):
-    """A model to be shared."""
+    """A model to write to the store."""
 
     key: bytes
     payload: np.ndarray
@@ -65,30 +65,30 @@ class NewModel(NamedTuple):
 
 
 class StoredModel(NamedTuple):
-    """A model in the database."""
+    """An entry of the store."""
 
     id: int
     key: bytes
 
 
 class ModelStore:
-    """Shared models in a database, limited in bytes.
+    """A store of shared models in a database, with a limited total size.
 
-    If the database fails, there is a warning, but no error, and models are not shared for a while.
-    A store is thread-safe and can be pickled.
+    If the database fails, there is a warning instead of an error, and models are not shared for
+    some time. A store is thread-safe and can be pickled.
 
     Parameters
     ----------
     database : Database
         The database of the models.
     max_bytes : int
-        The limit of the total size of all models. The oldest, and those with the fewest training
-        seconds per byte, are deleted first.
+        The maximum of the total size of all models. Old models, and models with a short training
+        time per byte, are deleted first.
 
     Attributes
     ----------
     queue : WriteQueue
-        The queue of asynchronous writes.
+        The queue for asynchronous writes.
     """
 
     def __init__(self, database: Database, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
@@ -104,19 +104,17 @@ class ModelStore:
         return ModelStore, (self.database, self.max_bytes)
 
     def read_new(self) -> list[StoredModel]:
-        """Return the models that any worker has written since the last call.
+        """Return the models that have been written by any worker since the last call.
 
-        There is at most one query in two seconds, except after ``refresh``.
+        The database is queried at most once in two seconds, except after ``refresh``.
         """
 
         def problem_of(row: dict[str, Any]) -> str | None:
-            is_size = (
-                _HEADER.size <= row["n_bytes"] <= _MAX_MODEL_BYTES
-            )  # evictions are computed from it
+            is_size = _HEADER.size <= row["n_bytes"] <= _MAX_MODEL_BYTES  # evict() relies on it
             return None if is_size else f"n_bytes must be a size, got {row['n_bytes']}"
 
         def look(connection: sa.Connection) -> list[StoredModel]:
-            if self._n_files != self.database.n_files:  # another file has other ids
+            if self._n_files != self.database.n_files:  # the ids of another file are unrelated
                 self._n_files, self._last_id = self.database.n_files, 0
             where = [MODELS.c.id > self._last_id]
             rows = read_checked(connection, _KNOWN, where, omitted, problem_of)
@@ -139,18 +137,19 @@ class ModelStore:
             looking.release()
 
     def refresh(self) -> None:
-        """Make the next call of ``read_new`` query the database, however recent the last query."""
-        with self._lock():  # a query in progress would set _next_look again
+        """Make the next call of ``read_new`` query the database immediately."""
+        with self._lock():  # otherwise, a query in progress would overwrite _next_look
             self._next_look = 0.0
 
     def _lock(self) -> Lock:
-        if self._pid != os.getpid():  # a thread of the parent process may have held the lock
+        if self._pid != os.getpid():  # a thread of the parent process may hold the lock
             self._pid, self._looking = os.getpid(), Lock()
         return self._looking
 
     def read(self, model: StoredModel) -> np.ndarray | None:
         """Return the payload of a model, or None if it was deleted or is corrupt."""
-        where = [MODELS.c.id == model.id, MODELS.c.key == model.key]  # the file may be another one
+        # The key is compared, too, because the file may have been replaced.
+        where = [MODELS.c.id == model.id, MODELS.c.key == model.key]
         omitted, payload = Omitted("treecv_models", "id"), None
 
         def look(connection: sa.Connection) -> dict[str, Any] | None:
@@ -165,12 +164,12 @@ class ModelStore:
         return payload
 
     def _delete(self, omitted: Omitted) -> None:
-        """Delete corrupt rows, so that they can be written again."""
-        if not self._has_warned:  # there may be thousands
+        """Warn about corrupt rows, and delete them, so that they can be written again."""
+        if not self._has_warned:  # warn once, because there may be thousands
             self._has_warned = omitted.warn(self.database, stacklevel=3)
 
         def delete(connection: sa.Connection) -> None:
-            is_same = self._n_files == self.database.n_files  # else the ids belong to other models
+            is_same = self._n_files == self.database.n_files  # else these are other models' ids
             for part in chunks(omitted.keys if is_same else []):
                 connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
 
@@ -178,7 +177,7 @@ class ModelStore:
             self.queue.put(partial(self._write, delete))
 
     def write(self, models: Sequence[NewModel]) -> None:
-        """Add models that are not in the database yet, and evict others, in one transaction."""
+        """Add new models to the database, and evict others if necessary, in one transaction."""
         rows = {}
         for key, payload, seconds in models:
             if payload.nbytes + _HEADER.size <= self.max_bytes:
@@ -196,23 +195,24 @@ class ModelStore:
             self._write(add)
 
     def _write(self, work: Callable[[sa.Connection], None]) -> None:
-        # One writer at a time, so that ids are committed in ascending order. Otherwise
-        # ``read_new`` could skip a lower id that is committed later.
+        # There must be only one writer at a time, so that ids are committed in ascending order.
+        # Otherwise, ``read_new`` could miss a lower id that is committed later.
         self.database.attempt(work, None, write=True, alone=True, without=_SHARED_MODELS)
 
 
 def _present(connection: sa.Connection, column: Any, keys: Iterable[bytes]) -> set[bytes]:
-    """Return the subset of keys that a column contains."""
+    """Return the keys that occur in a column."""
     queries = (sa.select(column).where(column.in_(part)) for part in chunks(list(keys)))
     return {key for query in queries for key in connection.scalars(query)}
 
 
 def evict(connection: sa.Connection, max_bytes: int) -> int:
-    """Delete the oldest and least valuable models until the others fit into ``max_bytes``.
+    """Delete old and less valuable models until the others fit into ``max_bytes``.
 
-    The value of a model is its training seconds per byte, divided by 1 + its age. The age is the
-    number of models written since, divided by the number of models in the database. So every model
-    is evicted eventually, because reads are not recorded. The connection must be the only writer.
+    The value of a model is its training time per byte, divided by (1 + age). The age is the number
+    of models that have been written since, divided by the number of models in the database.
+    Therefore, every model is evicted eventually; reads are not recorded. The connection must be
+    the only writer.
 
     Returns
     -------
@@ -248,7 +248,7 @@ def _pack(key: bytes, payload: np.ndarray) -> bytes:
 
 
 def _unpack(packed: bytes, key: bytes) -> np.ndarray | None:
-    """Return a copy of the payload, or None if it is not what was written for this key."""
+    """Return a copy of the payload, or None if it differs from what was written for this key."""
     if len(packed) < _HEADER.size:
         return None
     magic, length, digest = _HEADER.unpack_from(packed)
@@ -260,17 +260,19 @@ def _unpack(packed: bytes, key: bytes) -> np.ndarray | None:
 
 # Leases.
 
-#: Seconds that a lease outlives its owner.
+#: The seconds for which a lease is valid if its owner does not renew it.
 LEASE_SECONDS = 60.0
-# How often a living owner renews it in that time.
+# How often an owner renews its leases within LEASE_SECONDS.
 _RENEWALS = 3
-# A lease that expires after this many times LEASE_SECONDS comes from a clock that was set back.
+# A lease that expires in more than this multiple of LEASE_SECONDS is ignored: the clock must have
+# been set back since it was written.
 _MAX_LEASE_FACTOR = 2
-#: Seconds between two checks of a lease by a waiting worker.
+#: The seconds between two checks of a lease by a waiting worker.
 POLL_SECONDS = 0.25
 
-# Seconds since 1970 by the database's clock, because workers' clocks differ. PostgreSQL's now() is
-# the time at which the transaction began, before it waited for others.
+# Queries for the seconds since 1970 by the clock of the database, because the clocks of workers
+# differ. In PostgreSQL, now() would be the time at which the transaction began, before it waited
+# for other transactions.
 _CLOCKS = {
     "sqlite": sa.text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
     "postgresql": sa.text(
@@ -280,12 +282,13 @@ _CLOCKS = {
 
 
 class Leases:
-    """Leases on keys of results, for all threads and processes that share a database.
+    """Leases on result keys, for all threads and processes that share a database.
 
-    An owner stores its results before it releases its lease. Therefore the store must be queried
-    again after the leases were read.
+    The owner of a lease is computing the results with this key. It stores the results before it
+    releases the lease. Therefore, the store must be queried again after reading leases.
 
-    If the database fails, there is a warning, but no error, and some work is done twice.
+    If the database fails, there is a warning instead of an error, and some results are computed
+    twice.
 
     Parameters
     ----------
@@ -296,11 +299,12 @@ class Leases:
     def __init__(self, store: ModelStore) -> None:
         self._store = store
         attempt = store.database.attempt
-        # One writer at a time, so that no other can take a key between query and insert.
+        # There must be only one writer at a time, so that no other worker can lease a key between
+        # the query and the insert.
         self._write: Any = partial(attempt, write=True, alone=True, without="leases")
 
     def leased_keys(self) -> set[str]:
-        """Return the keys with a lease, in hexadecimal digits."""
+        """Return all keys that have a lease, as hexadecimal digits."""
 
         def look(connection: sa.Connection) -> set[str]:
             # SQLite takes values of any type.
@@ -313,32 +317,32 @@ class Leases:
         return held
 
     def wait(self, name: str) -> None:
-        """Wait until a key has no lease, because it was released or its owner was killed."""
-        sleep(POLL_SECONDS)  # a lease that is not listed may still block others
+        """Wait until a key has no lease, because it was released or has expired."""
+        sleep(POLL_SECONDS)  # even a lease that leased_keys() does not list may block others
         while name in self.leased_keys():
             sleep(POLL_SECONDS)
 
     @contextmanager
     def hold(self, names: Sequence[str]) -> Generator[list[str]]:
-        """Return a context that holds leases on the keys that have none.
+        """Return a context manager that holds leases on all keys that are not leased yet.
 
-        They are released when the block's writes in the store's queue are done.
+        The leases are released after the writes that the block has queued in the store.
 
         Parameters
         ----------
         names : sequence of str
-            Distinct, in hexadecimal digits.
+            Distinct keys, as hexadecimal digits.
 
         Yields
         ------
         list of str
-            The keys that had no lease; all keys if the database fails.
+            The keys that are now leased by this block; all keys if the database fails.
         """
-        owner = uuid4().hex  # of this block, because another thread is another owner
+        owner = uuid4().hex  # unique to this block, because each thread is a separate owner
 
         def take(connection: sa.Connection) -> list[str]:
             now = _now(connection)
-            # NULL if the table was created by other code.
+            # The column may be NULL if other code created the table.
             is_over = sa.or_(~_is_valid(now), LEASES.c.expires.is_(None))
             connection.execute(sa.delete(LEASES).where(is_over))
             taken = _present(connection, LEASES.c.key, map(bytes.fromhex, names))
@@ -369,7 +373,7 @@ class Leases:
         )
 
     def _renew(self, owner: str, ended: Event) -> None:
-        """Renew an owner's leases until they are released."""
+        """Renew the leases of an owner until they are released."""
         renewal = sa.update(LEASES).where(LEASES.c.owner == owner)
         while not ended.wait(LEASE_SECONDS / _RENEWALS):
             self._write(lambda c: c.execute(renewal.values(expires=_now(c) + LEASE_SECONDS)), None)
@@ -385,25 +389,26 @@ def _now(connection: sa.Connection) -> float:
 
 # Asynchronous writes.
 
-# All queues of the process, whose threads do not exist in a forked one.
+# All queues of this process. They are reset after a fork, because their threads do not exist in
+# the forked process.
 _queues: "WeakSet[WriteQueue]" = WeakSet()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [*map(WriteQueue.__init__, [*_queues])])
 
-# The maximum size of queued jobs; beyond that, callers wait.
+# The maximum number of bytes that queued jobs may hold. If there are more, callers wait.
 _MAX_QUEUED_BYTES = 2**27
 
 
 class WriteQueue:
-    """A queue of jobs that run one after the other in a thread.
+    """A queue of jobs that are run one after the other in a thread.
 
-    Python waits for them before it exits, so that no job is lost. In a forked process the queue is
-    empty at first.
+    Before Python exits, it waits for all jobs, so that no job is lost. In a forked process, the
+    queue is initially empty.
     """
 
     def __init__(self) -> None:
         _queues.add(self)
-        self._n_bytes = 0  # of the pending jobs
+        self._n_bytes = 0  # held by the pending jobs
         self._changed = Condition()
         self._thread = ThreadPoolExecutor(1, "treecv-store")
 
@@ -411,14 +416,14 @@ class WriteQueue:
         return WriteQueue, ()
 
     def put(self, job: Callable[[], object], n_bytes: int = 0) -> None:
-        """Queue a job; wait first if the queued jobs hold too many bytes.
+        """Add a job to the queue; first wait if the queued jobs hold too many bytes.
 
         Parameters
         ----------
         job : callable
-            An exception that it raises becomes a warning.
+            The function to call. If it raises an exception, there is a warning.
         n_bytes : int
-            The memory that the job needs until it is done.
+            The number of bytes that the job holds until it is done.
         """
         with self._changed:
             self._changed.wait_for(
@@ -427,7 +432,7 @@ class WriteQueue:
             self._n_bytes += n_bytes
         try:
             self._thread.submit(self._run_job, job, n_bytes)
-        except RuntimeError:  # the main thread has ended
+        except RuntimeError:  # the executor is shut down, because the main thread has ended
             self._run_job(job, n_bytes)
 
     def wait(self) -> None:
@@ -437,8 +442,8 @@ class WriteQueue:
     def _run_job(self, job: Callable[[], object], n_bytes: int) -> None:
         try:
             job()
-        except Exception as error:  # noqa: BLE001  # a store never stops a study
-            # Warnings may be errors, but later jobs must not wait forever.
+        except Exception as error:  # noqa: BLE001  # a failing store must not stop a study
+            # If warnings are turned into errors, later jobs must not wait forever.
             with suppress(RuntimeWarning):
                 text = f"a write to the store failed: {error!r}."
                 warnings.warn(text, RuntimeWarning, stacklevel=2)

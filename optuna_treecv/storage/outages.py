@@ -1,4 +1,4 @@
-"""Outages of a store: what fails, and when to try again."""
+"""Outages of a store: which attempts fail, and when to try again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,31 +7,34 @@ import re
 from threading import Lock
 from time import monotonic
 
-#: Seconds without further attempts after a failure.
+#: The minimum seconds between a failure and the next attempt.
 RETRY_SECONDS = 30.0
-#: A slow failure is tried again after this many times its duration, so that waiting takes a small
-#: share of the time.
+#: After a slow failure, the next attempt is made after this multiple of its duration. Trials
+#: therefore spend only a small share of their time waiting.
 PAUSE_PER_SECOND = 5
 
-# The messages of PostgreSQL. Drivers have no code for errors of failed connections.
+# Messages of a PostgreSQL server without free connections. Errors of failed connections have no
+# error code.
 _FULL_SERVER = re.compile("too many clients|connection slots are reserved")
 
-#: Attempts that may fail together: their purpose (None: any), and whether they write.
+#: A set of attempts that may fail together: their purpose (None: any purpose), and whether they
+#: write.
 Scope = tuple[str | None, bool]
 
 
 @dataclass(eq=False)
 class Outages:
-    """The failures of one store; thread-safe.
+    """The current outages of one store; thread-safe.
 
-    Only one thread at a time checks whether an outage is over; the others continue.
+    Only one thread at a time tests whether an outage is over; other threads continue without the
+    store.
     """
 
     _lock: Lock = field(default_factory=Lock)
     _retry_at: dict[Scope, float] = field(default_factory=dict)
 
     def may_try(self, scopes: Iterable[Scope]) -> bool:
-        """Return whether none of these scopes fails, or it is time for another attempt."""
+        """Return whether none of these scopes has an outage, or it is time for another attempt."""
         now = monotonic()
         with self._lock:
             failing = [scope for scope in scopes if scope in self._retry_at]
@@ -42,9 +45,9 @@ class Outages:
         return True
 
     def note(self, scope: Scope, seconds: float) -> bool:
-        """Record a failure that took some seconds; return whether it is a new outage.
+        """Record a failure that took ``seconds``; return whether it begins a new outage.
 
-        It is not new if this purpose, or any purpose, already fails.
+        The outage is not new if attempts with this purpose, or with any purpose, already fail.
         """
         pause = max(RETRY_SECONDS, PAUSE_PER_SECOND * seconds)
         with self._lock:
@@ -53,7 +56,7 @@ class Outages:
         return not is_known
 
     def end(self, scopes: Iterable[Scope]) -> None:
-        """Record a success."""
+        """Record a success, which ends the outages of these scopes."""
         if self._retry_at:
             with self._lock:
                 for scope in scopes:
@@ -61,11 +64,11 @@ class Outages:
 
 
 def advice_on(error: BaseException) -> str:
-    """Return advice for a server without free connections; "" for other errors."""
+    """Return advice if the error means that a server has no free connections; otherwise ""."""
     if not _FULL_SERVER.search(f"{error} {error.__cause__}"):
         return ""
     return (
-        " Each worker takes 4 or 5 connections: raise the server's max_connections to at least 5 "
-        "times the number of workers, or use Optuna's gRPC storage proxy, so that each worker "
-        "takes only the 2 connections of the store."
+        " Each worker needs 4 or 5 connections: increase max_connections of the server to at "
+        "least 5 times the number of workers, or use Optuna's gRPC storage proxy, with which each "
+        "worker needs only the 2 connections of the store."
     )

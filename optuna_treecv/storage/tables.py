@@ -1,7 +1,8 @@
-"""The tables of a store, and validated reading of rows.
+"""The tables of a store, and functions for reading and validating rows.
 
-All names begin with ``treecv_``, so that the tables can share a database with Optuna's. No foreign
-key refers to Optuna's tables, and no key uses its trial ids, because they may be reassigned.
+All names begin with ``treecv_``, so that the tables can be in the same database as Optuna's
+tables. No foreign key refers to Optuna's tables, and no key uses Optuna's trial ids, because they
+may be reassigned.
 """
 
 from collections.abc import Callable
@@ -21,9 +22,9 @@ import sqlalchemy as sa
 
 
 class UTCDateTime(sa.TypeDecorator[datetime]):
-    """A time in UTC, without time zone in the table and with time zone in Python.
+    """A time in UTC, stored without a time zone but with a time zone in Python.
 
-    SQLite has no time zones.
+    SQLite does not support time zones.
     """
 
     impl = sa.DateTime
@@ -45,19 +46,19 @@ METADATA = sa.MetaData()
 
 _filled = partial(sa.Column, nullable=False)
 
-#: The version of these tables in a database; the table has one row.
+#: The version of these tables in a database, in a single row.
 SCHEMA = sa.Table(
     "treecv_schema",
     METADATA,
     sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
 )
 
-#: The cross-validations of trials, one row per score.
+#: The cross-validations of trials, with one row per metric.
 EVALUATIONS = sa.Table(
     "treecv_evaluations",
     METADATA,
-    # A random name, also in the trial's user attribute "treecv". It stays valid if a study is
-    # copied or renamed.
+    # A random id, which is also in the user attribute "treecv" of the trial. It remains valid if a
+    # study is copied or renamed.
     sa.Column("run", sa.String(32), primary_key=True),
     _filled("key", sa.String(64), index=True, default=""),
     _filled("fingerprint", sa.String(64), default=""),
@@ -75,7 +76,7 @@ EVALUATIONS = sa.Table(
     _filled("method", sa.String, default="treecv"),
     _filled("scoring", sa.String),
     _filled("direction", sa.String(8)),
-    # A string, because seeds are unsigned 64-bit integers and those of SQL are signed.
+    # A string, because seeds are unsigned 64-bit integers, but integers in SQL are signed.
     _filled("random_state", sa.String),
     sa.Column("mean", sa.Double),
     sa.Column("std", sa.Double),
@@ -92,12 +93,12 @@ EVALUATIONS = sa.Table(
 
 
 def _run() -> sa.Column[str]:
-    """Return a column with the evaluation of a row."""
+    """Return a column for the evaluation that a row belongs to."""
     evaluation = sa.ForeignKey(EVALUATIONS.c.run, ondelete="CASCADE")
     return sa.Column("run", sa.String(32), evaluation, primary_key=True)
 
 
-#: Fold scores, one row for each; fold numbers continue over the repeats.
+#: Fold scores, with one row per fold. Fold indices count the folds of all repeats.
 FOLD_SCORES = sa.Table(
     "treecv_fold_scores",
     METADATA,
@@ -106,50 +107,52 @@ FOLD_SCORES = sa.Table(
     _filled("score", sa.Double),
 )
 
-#: All fold scores of an evaluation that has too many for one row each.
+#: All fold scores of evaluations with too many folds for one row per fold.
 FOLD_SCORE_BLOCKS = sa.Table(
     "treecv_fold_score_blocks",
     METADATA,
     _run(),
     _filled("n_scores", sa.BigInteger),
-    # Compressed by zlib: a byte per score if all are whole numbers from 0 to 255, such as errors;
-    # otherwise little-endian float64.
+    # Compressed by zlib. Scores take one byte each if all of them are integers from 0 to 255, as
+    # errors are; otherwise, they are little-endian float64.
     _filled("scores", sa.LargeBinary),
 )
 
-#: The bytes of models that trials share.
+#: Models that trials share, as bytes.
 MODELS = sa.Table(
     "treecv_models",
     METADATA,
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     _filled("key", sa.LargeBinary(32), index=True),
     _filled("n_bytes", sa.BigInteger),
-    # The time to train the model again.
+    # The time for training the model again.
     _filled("seconds", sa.Double),
     _filled("created_at", UTCDateTime, default=now),
-    # The last column, so that SQLite need not read past it for the other columns.
+    # This must be the last column, so that SQLite can read the other columns without reading it.
     _filled("payload", sa.LargeBinary),
-    # An id must never be reused, because readers query for ids above the last one they saw.
+    # Ids must never be reused, because readers query for ids above the last id that they have
+    # read.
     sqlite_autoincrement=True,
 )
 
-#: Leases: a worker is computing the results with this key.
+#: Leases: for each key, a worker is computing the results with this key.
 LEASES = sa.Table(
     "treecv_leases",
     METADATA,
     sa.Column("key", sa.LargeBinary(32), primary_key=True),
     _filled("owner", sa.String(32)),
-    # Seconds since 1970, by the database's clock.
+    # In seconds since 1970, by the clock of the database.
     _filled("expires", sa.Double),
 )
 
 
-# Rows may be corrupt, or written by others, so values may not have the type of their column.
-# SQLite accepts any value in any column, PostgreSQL accepts times that Python cannot represent.
+# Reading rows. Rows may be corrupt or written by other programs, so values need not have the type
+# of their column: SQLite accepts any value in any column, and PostgreSQL accepts times that Python
+# cannot represent.
 
-# The maximum number of rows that a warning names.
+# The maximum number of rows that are listed in a warning.
 _MAX_NAMED = 5
-# The types of the driver and a name for messages, by the type of a column.
+# For each Python type of a column, the types that a driver may return, and a name for messages.
 _ACCEPTED_TYPES: dict[type, tuple[tuple[type, ...], str]] = {
     int: ((int,), "an integer"),
     float: ((int, float), "a number"),
@@ -162,21 +165,21 @@ _ACCEPTED_TYPES: dict[type, tuple[tuple[type, ...], str]] = {
 
 @dataclass
 class Omitted:
-    """Rows that are omitted because of invalid values, for one warning about all of them.
+    """Collects rows that are omitted because of invalid values, for a single warning.
 
     Parameters
     ----------
     table : str
-        The table of the rows.
+        The name of the table.
     key : str
-        The column that identifies a row.
+        The name of the column that identifies a row.
 
     Attributes
     ----------
     keys : list
-        The keys of the rows so far.
+        The keys of all omitted rows so far.
     reasons : list of str
-        The reasons for the first of them.
+        The reasons for omitting the first few rows.
     """
 
     table: str
@@ -185,19 +188,19 @@ class Omitted:
     reasons: list[str] = field(default_factory=list)
 
     def add(self, key: Any, reason: str) -> None:
-        """Add a row."""
+        """Add an omitted row."""
         self.keys.append(key)
         if len(self.keys) <= _MAX_NAMED:
             self.reasons.append(f"{self.key} {shown(key)} ({reason})")
 
     def warn(self, store: object, stacklevel: int = 2) -> bool:
-        """Warn if there are such rows, and return whether there are."""
+        """Warn if rows were omitted; return whether any were."""
         if not self.keys:
             return False
         more = len(self.keys) - len(self.reasons)
         reasons = ", ".join(self.reasons) + (f" and {more} more" if more else "")
         warnings.warn(
-            f"store {store}: damaged rows of {self.table} are left out: {reasons}.",
+            f"store {store}: invalid rows of {self.table} are omitted: {reasons}.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )
@@ -211,19 +214,19 @@ def read_checked(
     omitted: Omitted,
     problem_of: Callable[[dict[str, Any]], str | None] = lambda row: None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of a table with valid values, ordered by the first column.
+    """Yield the valid rows of a table, ordered by the first column.
 
     Parameters
     ----------
     connection : Connection
     columns : tuple of Column
-        The first one identifies a row.
+        The columns to read. The first column identifies a row.
     where : sequence of ColumnElement
-        Conditions.
+        The conditions that rows must satisfy.
     omitted : Omitted
-        Collects other rows.
+        Collects the invalid rows.
     problem_of : callable, default=lambda row: None
-        (row) -> message about a further problem, or None.
+        (row) -> a message if the row is invalid for another reason, or None.
     """
     query, converters = _query_and_converters(columns, connection.dialect)
     for values in connection.execute(query.where(*where)):
@@ -245,18 +248,18 @@ def read_checked(
 def _query_and_converters(
     columns: tuple[sa.Column[Any], ...], dialect: sa.Dialect
 ) -> tuple[sa.Select[Any], list[tuple[str, Callable[[Any], Any]]]]:
-    """Return a query for raw values of the driver, and the names and converters of columns."""
+    """Return a query for raw values of the driver, and the name and converter of each column."""
     query = sa.select(*(_raw(column, dialect) for column in columns)).order_by(columns[0])
     return query, [(column.name, _converter(column, dialect)) for column in columns]
 
 
 def _raw(column: sa.Column[Any], dialect: sa.Dialect) -> sa.ColumnElement[Any]:
-    """Return a column whose values are those of the driver."""
+    """Return an expression for the raw values of a column, as returned by the driver."""
     if dialect.name == "postgresql" and _kind(column) is dict:
-        # The driver raises an error if Python cannot represent the JSON.
+        # The driver would raise an error for JSON that Python cannot represent.
         raw: sa.ColumnElement[Any] = sa.cast(column, sa.Text)
     elif dialect.name == "postgresql" and _kind(column) is datetime:
-        # The driver raises an error for other times.
+        # The driver would raise an error for times that Python cannot represent.
         first, last = (end.replace(tzinfo=UTC) for end in (datetime.min, datetime.max))
         is_valid = column.between(sa.literal(first, column.type), sa.literal(last, column.type))
         raw = sa.case((is_valid, column), else_=None)
@@ -273,14 +276,14 @@ def _kind(column: sa.Column[Any]) -> type:
 
 
 def _converter(column: sa.Column[Any], dialect: sa.Dialect) -> Callable[[Any], Any]:
-    """Return a function that converts values of the driver, or raises a ValueError."""
+    """Return a function that converts values of the driver, or raises ValueError."""
     kind: Any = _kind(column)
     accepted, name = _ACCEPTED_TYPES[kind]
     n_bits = 64 if isinstance(column.type, sa.BigInteger) else 32
     name = f"an integer of {n_bits} bits" if kind is int else name
-    most = 2 ** (n_bits - 1)
+    bound = 2 ** (n_bits - 1)
     process: Any = json.loads if kind is dict else None
-    if kind is datetime:  # other types need no processor; SQLAlchemy's would accept 5 as bytes
+    if kind is datetime:  # SQLAlchemy's processors of other types are too lenient
         process = column.type.dialect_impl(dialect).result_processor(dialect, None)
 
     def convert(value: Any) -> Any:
@@ -290,7 +293,7 @@ def _converter(column: sa.Column[Any], dialect: sa.Dialect) -> Callable[[Any], A
             result = value if process is None else process(value)
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             result = None
-        if not isinstance(result, accepted) or (kind is int and not -most <= result < most):
+        if not isinstance(result, accepted) or (kind is int and not -bound <= result < bound):
             raise ValueError(f"{column.name} must be {name}, got {shown(value)}")
         return kind(result) if kind in (bytes, float) else result
 
@@ -298,6 +301,6 @@ def _converter(column: sa.Column[Any], dialect: sa.Dialect) -> Callable[[Any], A
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message, shortened."""
+    """Return the repr of a value, shortened for messages."""
     shown = repr(value if not isinstance(value, bytes) else value[:40])
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

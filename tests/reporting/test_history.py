@@ -397,7 +397,7 @@ def test_a_failing_store_is_one_warning(tmp_path, make_evaluation):
     path = tmp_path / "store.db"
     Database(f"sqlite:///{path}")
     database = Database(f"sqlite:///file:{path}?mode=ro&uri=true")
-    with pytest.warns(RuntimeWarning, match="readonly.*; trials go on without writing") as w:
+    with pytest.warns(RuntimeWarning, match="readonly.*; trials continue without writing") as w:
         assert not record(database, make_evaluation(), np.zeros(10))
         assert not record(database, make_evaluation(), np.zeros(10))
     assert len(w) == 1
@@ -406,7 +406,7 @@ def test_a_failing_store_is_one_warning(tmp_path, make_evaluation):
 def test_what_a_store_refuses_is_no_outage(database, make_evaluation):
     evaluation = make_evaluation()
     assert record(database, evaluation, np.zeros(10))
-    with pytest.warns(RuntimeWarning, match="trials go on without records of evaluations"):
+    with pytest.warns(RuntimeWarning, match="trials continue without records of evaluations"):
         assert not record(database, evaluation, np.ones(10))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -477,7 +477,7 @@ def test_an_impossible_value_of_an_evaluation(tmp_path, make_evaluation, column,
         query = f"UPDATE treecv_evaluations SET {column} = :value WHERE run = :run"
         session.execute(text(query), values)
     wrong = f"({column}|n_folds .* n_repeats) must be"
-    message = f"treecv_evaluations are left out: run '{bad['run']}' .{wrong}"
+    message = f"treecv_evaluations are omitted: run '{bad['run']}' .{wrong}"
     for load in (load_evaluations, load_fold_scores):
         with pytest.warns(RuntimeWarning, match=message) as w:
             assert set(load(url)["run"]) == {good["run"]}
@@ -567,7 +567,7 @@ def test_an_impossible_fold_score_is_left_out(tmp_path, make_evaluation, column,
     with Database(url).writing() as session:
         query = f"UPDATE treecv_fold_scores SET {column} = :value WHERE fold = 3"
         session.execute(text(query), {"value": value})
-    message = f"treecv_fold_scores are left out: run '{row['run']}' .(fold|score) "
+    message = f"treecv_fold_scores are omitted: run '{row['run']}' .(fold|score) "
     with pytest.warns(RuntimeWarning, match=message) as w:
         frame = load_fold_scores(url)
     assert len(w) == 1
@@ -583,7 +583,7 @@ def test_an_impossible_number_of_scores(tmp_path, make_evaluation, n_scores):
     with Database(url).writing() as session:
         query = "UPDATE treecv_fold_score_blocks SET n_scores = :n WHERE run = :run"
         session.execute(text(query), {"n": n_scores, "run": bad["run"]})
-    message = f"treecv_fold_score_blocks are left out: run '{bad['run']}'"
+    message = f"treecv_fold_score_blocks are omitted: run '{bad['run']}'"
     with pytest.warns(RuntimeWarning, match=message) as w:
         assert load_fold_scores(url)["score"].tolist() == list(range(2000))
     assert len(w) == 1

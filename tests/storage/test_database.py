@@ -581,7 +581,7 @@ def test_a_lost_server_is_one_warning_and_is_found_again(postgres_server, postgr
     postgres_server.stop()
     try:
         with pytest.warns(
-            RuntimeWarning, match="^store postgresql.*; trials go on without it.$"
+            RuntimeWarning, match="^store postgresql.*; trials continue without it.$"
         ) as w:
             assert look(database) is None
         assert len(w) == 1
@@ -596,7 +596,7 @@ def test_a_lost_server_is_one_warning_and_is_found_again(postgres_server, postgr
         assert look(database) == SCHEMA_VERSION
     postgres_server.stop()
     try:
-        with pytest.warns(RuntimeWarning, match="trials go on without it"):  # another outage
+        with pytest.warns(RuntimeWarning, match="trials continue without it"):  # another outage
             assert look(database) is None
     finally:
         postgres_server.start()
@@ -609,7 +609,7 @@ def test_a_table_that_is_locked_stops_what_needs_it(
     store = ModelStore(Database(postgres_url))
     with Database(postgres_url).writing() as session:
         session.execute(text("LOCK TABLE treecv_models"))
-        with pytest.warns(RuntimeWarning, match="timeout; trials go on without shared") as w:
+        with pytest.warns(RuntimeWarning, match="timeout; trials continue without shared") as w:
             assert store.read_new() == []
             store.write([NewModel(b"k", np.zeros(3, np.uint8), 1.0)])
             with Leases(store).hold(["ab"]) as mine:
@@ -641,7 +641,7 @@ def test_a_backend_that_is_stopped(postgres_url, monkeypatch, retry_now, given):
         pid = session.scalar(text("SELECT pg_backend_pid()"))
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     with stopped(pid):
-        with pytest.warns(RuntimeWarning, match="no answer within .* go on without it.") as w:
+        with pytest.warns(RuntimeWarning, match="no response within .* continue without it.") as w:
             assert look(database) is None
             assert look(database) is None
         assert len(w) == 1
@@ -661,7 +661,9 @@ def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, r
 
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     begin = time.monotonic()
-    with pytest.warns(RuntimeWarning, match="no answer within 0.5 seconds; trials go on without"):
+    with pytest.warns(
+        RuntimeWarning, match="no response within 0.5 seconds; trials continue without"
+    ):
         database.attempt(work, None, without="it")
     assert time.monotonic() - begin < 60
 
@@ -676,7 +678,7 @@ def test_making_the_tables_does_not_wait_for_ever(postgres_url, monkeypatch):
             exclude(session)
 
     monkeypatch.setattr(database_module, "_exclude_writers", exclude_and_stop)
-    with pytest.raises(ValueError, match="store must be .* no answer within 0.5 seconds"):
+    with pytest.raises(ValueError, match="store must be .* no response within 0.5 seconds"):
         Database(postgres_url)
     assert has_begun.is_set()
 
@@ -692,7 +694,9 @@ def test_what_waits_for_a_server_is_bounded(postgres_url, monkeypatch):
         begun.append(1)
         return go.wait(600)
 
-    with pytest.warns(RuntimeWarning, match="no answer within 0.1 seconds; trials go on") as w:
+    with pytest.warns(
+        RuntimeWarning, match="no response within 0.1 seconds; trials continue"
+    ) as w:
         for _ in range(20):
             assert database.attempt(work, "nothing", without="it") == "nothing"
     assert len([one for one in w if one.category is RuntimeWarning]) == 1
@@ -712,7 +716,7 @@ def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):
         monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5)
         with stopped(pid):
             with pytest.raises(
-                ValueError, match="store must be a readable database.*no answer within 0.5"
+                ValueError, match="store must be a readable database.*no response within 0.5"
             ):
                 load(database)
         monkeypatch.setattr(database_module, "LOAD_SECONDS", 60.0)
@@ -794,7 +798,9 @@ def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, re
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
     database.engine.dispose()  # a new connection needs the server's main process
     with stopped(postgres_server.pid):
-        with pytest.warns(RuntimeWarning, match="no answer within .*; trials go on without it"):
+        with pytest.warns(
+            RuntimeWarning, match="no response within .*; trials continue without it"
+        ):
             assert look(database) is None
     retry_now(database)
     monkeypatch.setattr(database_module, "ANSWER_SECONDS", 60.0)
@@ -809,7 +815,7 @@ def test_what_cannot_be_read_is_not_written(tmp_path, make_evaluation):
     def fail(session):
         raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
 
-    with pytest.warns(RuntimeWarning, match="gone; trials go on without models"):
+    with pytest.warns(RuntimeWarning, match="gone; trials continue without models"):
         database.attempt(fail, None, without="models")
     assert not database.attempt(write, False, without="models", write=True)
     assert database.attempt(write, False, without="leases", write=True)
@@ -893,7 +899,7 @@ def test_an_outage_is_left_alone_for_30_seconds(tmp_path, monkeypatch):
     now = 1000.0
     for module in (database_module, outages):
         monkeypatch.setattr(module, "monotonic", lambda: now)
-    with pytest.warns(RuntimeWarning, match="gone; trials go on without models"):
+    with pytest.warns(RuntimeWarning, match="gone; trials continue without models"):
         assert database.attempt(work, "nothing", without="models") == "nothing"
     now += 29.9
     assert database.attempt(work, "nothing", without="models") == "nothing"

@@ -272,7 +272,7 @@ def test_a_store_that_is_lost_holds_nobody_up(store_url):
     leases = leases_of(store_url)
     with leases._store.database.writing() as session:
         session.execute(text("DROP TABLE treecv_leases"))
-    with pytest.warns(RuntimeWarning, match="treecv_leases.*go on without leases") as caught:
+    with pytest.warns(RuntimeWarning, match="treecv_leases.*continue without leases") as caught:
         with leases.hold(NAMES) as mine, leases.hold(NAMES) as theirs:
             assert mine == theirs == NAMES
             assert leases.leased_keys() == set()
@@ -533,7 +533,7 @@ def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
     is_server = store_url.startswith("postgresql")
     server = request.getfixturevalue("postgres_server") if is_server else None
     leases, trial = leases_of(store_url), trial_at(objective, params)
-    with pytest.warns(RuntimeWarning, match="trials go on without"):
+    with pytest.warns(RuntimeWarning, match="trials continue without"):
         with leases.hold([name_at(objective, params)]):
             waiting = Background(objective, trial)
             until(lambda: waits)
@@ -573,7 +573,7 @@ def test_damaged_results_are_computed(store_url):
         session.execute(update(MODELS).values(payload=b"damaged"))
     again = make_objective(store_url)
     study = study_of(again)
-    with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models"):
+    with pytest.warns(RuntimeWarning, match="invalid rows of treecv_models"):
         study.optimize(again)
     assert_as_alone(store_url, study.trials)
 

@@ -327,7 +327,7 @@ def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
                 "hostile": pickle.dumps(print),
             }[damage]
             session.execute(update(MODELS).where(MODELS.c.id == number).values(payload=damaged))
-    with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models"):
+    with pytest.warns(RuntimeWarning, match="invalid rows of treecv_models"):
         result = objective_with(store_url).evaluate(AT)
     assert result.n_updates_saved == 0
     np.testing.assert_array_equal(result.test_score, expected().test_score)
@@ -342,7 +342,7 @@ def test_a_store_that_is_lost_is_a_warning(store_url):
     with objective.evaluator.database.engine.begin() as connection:
         for table in ("fold_scores", "fold_score_blocks", "evaluations", "models"):
             connection.execute(text(f"DROP TABLE treecv_{table}"))
-    with pytest.warns(RuntimeWarning, match="trials go on without"):
+    with pytest.warns(RuntimeWarning, match="trials continue without"):
         study.optimize(objective, n_trials=3)
     for trial in study.trials:
         result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *make(), cv=8)
@@ -362,9 +362,9 @@ def test_a_table_that_is_lost_stops_what_needs_it(store_url, table, purpose):
         connection.execute(text(f"DROP TABLE treecv_{table}"))
         for name in ("fold_scores", "fold_score_blocks") if table == "models" else ():
             METADATA.tables[f"treecv_{name}"].create(connection)
-    with pytest.warns(RuntimeWarning, match=f"treecv_{table}.*go on without {purpose}.$") as w:
+    with pytest.warns(RuntimeWarning, match=f"treecv_{table}.*continue without {purpose}.$") as w:
         study = run(objective, n_trials=3)
-    assert len([one for one in w if "trials go on" in str(one.message)]) == 1
+    assert len([one for one in w if "trials continue" in str(one.message)]) == 1
     is_recorded = ["run" in trial.user_attrs["treecv"] for trial in study.trials]
     assert is_recorded == [table == "models"] * 3
     found = ModelStore(Database(store_url)).read_new() if table == "evaluations" else []
@@ -383,11 +383,11 @@ def test_a_full_disk_for_models_lets_evaluations_through(tmp_path):
 
     X = np.random.default_rng(0).normal(size=(500, 4000))
     objective = objective_with(engine, (X, np.arange(500) % 2), cv=8)
-    with pytest.warns(RuntimeWarning, match="full; trials go on without shared models") as w:
+    with pytest.warns(RuntimeWarning, match="full; trials continue without shared models") as w:
         study = run(objective, n_trials=2)
     # A slow machine keeps smaller models too. Some have room, and what follows is a new outage.
-    said = [str(one.message) for one in w if "trials go on" in str(one.message)]
-    assert all("full; trials go on without shared models" in one for one in said)
+    said = [str(one.message) for one in w if "trials continue" in str(one.message)]
+    assert all("full; trials continue without shared models" in one for one in said)
     assert all("run" in trial.user_attrs["treecv"] for trial in study.trials)
 
 
@@ -402,7 +402,7 @@ def test_an_error_whose_message_is_no_text(tmp_path):
         connection.execute(f"{query} WHERE name = 'treecv_leases'")
         connection.commit()
     objective.evaluator.database.engine.dispose()
-    with pytest.warns(RuntimeWarning, match="store sqlite.*decode.*trials go on without"):
+    with pytest.warns(RuntimeWarning, match="store sqlite.*decode.*trials continue without"):
         study = run(objective, n_trials=2)
     assert study.trials[0].value == objective_with(None).evaluate(study.trials[0].params).mean
     for use in (objective_with, load_evaluations):
@@ -419,7 +419,7 @@ def test_a_server_that_stops_is_a_warning(request):
     study = run(objective, n_trials=1)
     server.stop()
     try:
-        with pytest.warns(RuntimeWarning, match="trials go on without"):
+        with pytest.warns(RuntimeWarning, match="trials continue without"):
             study.optimize(objective, n_trials=2)
     finally:
         server.start()
@@ -460,7 +460,7 @@ def test_a_read_only_store_is_read(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         assert objective.evaluate(AT).n_updates == 0
-    with pytest.warns(RuntimeWarning, match="trials go on without"):
+    with pytest.warns(RuntimeWarning, match="trials continue without"):
         study = run(objective)
     assert all("run" not in trial.user_attrs["treecv"] for trial in study.trials)
 
@@ -520,7 +520,7 @@ def test_a_newer_version_changes_the_tables_meanwhile(store_url, change):
         connection.execute(text("UPDATE treecv_schema SET version = version + 1"))
     with pytest.warns(RuntimeWarning, match="which a newer optuna_treecv has created; tri") as w:
         study.optimize(objective)
-    assert len([one for one in w if "trials go on without" in str(one.message)]) == 1
+    assert len([one for one in w if "trials continue without" in str(one.message)]) == 1
     assert len(study.trials) == len(ALPHAS)
     for trial in study.trials:
         result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *make(), cv=8)

@@ -215,7 +215,7 @@ def test_a_payload_above_the_bound_is_not_written(store_url):
 def check_damage(store: ModelStore, known: StoredModel, i: int) -> None:
     """Check that damage is detected, warned of and deleted, and that writing works again."""
     store._has_warned = False
-    with pytest.warns(RuntimeWarning, match=rf"damaged rows of treecv_models .* id {known.id} \("):
+    with pytest.warns(RuntimeWarning, match=rf"invalid rows of treecv_models .* id {known.id} \("):
         assert store.read(known) is None
     assert known.id not in payloads(store.database)
     with no_warning():
@@ -262,7 +262,7 @@ def test_one_warning_for_all_damaged_models(store_url):
     with store.database.writing() as session:
         session.execute(update(MODELS).values(payload=b"damaged"))
     known = store.read_new()
-    with pytest.warns(RuntimeWarning, match="damaged rows of treecv_models .* id 1 ") as w:
+    with pytest.warns(RuntimeWarning, match="invalid rows of treecv_models .* id 1 ") as w:
         assert [store.read(one) for one in known] == [None] * 300
     assert len(w) == 1 and payloads(store.database) == {}
     store.write([kept(i) for i in range(300)])
@@ -362,8 +362,9 @@ def test_a_folder_that_is_deleted_while_in_use(tmp_path, make_evaluation, retry_
         assert store.read_new() == []
         assert not record(store.database, make_evaluation(), np.zeros(10))
     assert [str(one.message).split("; trials")[1] for one in w] == [
-        " go on with the file that is at its path now, without what was stored before.",
-        " go on without writing to it.",
+        " continue with the file that is now at this path, without the results that were "
+        "stored before.",
+        " continue without writing to it.",
     ]
     folder.mkdir()
     retry_now(store.database)
@@ -419,7 +420,7 @@ def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, retry_
     (known,) = store.read_new()
     postgres_server.stop()
     try:
-        with pytest.warns(RuntimeWarning, match="; trials go on without it.$") as w:
+        with pytest.warns(RuntimeWarning, match="; trials continue without it.$") as w:
             check_silence(store, known)
             retry_now(store.database)
             check_silence(store, known)
@@ -450,7 +451,7 @@ def test_a_full_disk(tmp_path, retry_now, make_evaluation):
     room.write([kept(1)])
     (known,) = room.read_new()
     store = ModelStore(Database(small_engine(path, 30)))
-    with pytest.warns(RuntimeWarning, match="disk is full; trials go on without shared") as w:
+    with pytest.warns(RuntimeWarning, match="disk is full; trials continue without shared") as w:
         store.write([kept(2), kept(3, 200_000)])
         store.write([kept(4)])
         np.testing.assert_array_equal(store.read(known), kept(1).payload)
@@ -460,7 +461,7 @@ def test_a_full_disk(tmp_path, retry_now, make_evaluation):
         retry_now(store.database)
         store.write([kept(5)])  # this one fits
     assert [known.key for known in room.read_new()] == [key_of(5)]
-    with pytest.warns(RuntimeWarning, match="disk is full; trials go on without records"):
+    with pytest.warns(RuntimeWarning, match="disk is full; trials continue without records"):
         scores = np.random.default_rng(0).random(30_000)
         assert not record(store.database, make_evaluation(), scores)
     with no_warning():
@@ -475,7 +476,7 @@ def test_a_read_only_file(tmp_path):
     known, damaged = writer.read_new()
     set_payload(writer.database, damaged.id, b"")
     store = ModelStore(Database(f"sqlite:///file:{path}?mode=ro&uri=true"))
-    with pytest.warns(RuntimeWarning, match="readonly database; trials go on without") as w:
+    with pytest.warns(RuntimeWarning, match="readonly database; trials continue without") as w:
         store.write([kept(3)])
         store.write([kept(3)])
         np.testing.assert_array_equal(store.read(known), kept(1).payload)
@@ -492,7 +493,7 @@ def test_waits_5_seconds_for_a_writer_who_does_not_end(store_url, monkeypatch):
     store = ModelStore(Database(store_url))
     begin = time.monotonic()
     with Database(store_url).writing(alone=True):
-        with pytest.warns(RuntimeWarning, match="trials go on without"):
+        with pytest.warns(RuntimeWarning, match="trials continue without"):
             store.write([kept(1)])
     assert 0.3 <= time.monotonic() - begin < 60
 
@@ -501,7 +502,7 @@ def test_tables_that_are_gone(store_url):
     store = ModelStore(Database(store_url))
     with store.database.writing() as session:
         session.exec_driver_sql("DROP TABLE treecv_models")
-    with pytest.warns(RuntimeWarning, match="treecv_models.*trials go on") as w:
+    with pytest.warns(RuntimeWarning, match="treecv_models.*trials continue") as w:
         check_silence(store, StoredModel(1, key_of(1)))
     assert len(w) == 1
 
