@@ -55,8 +55,7 @@ IDLE_SECONDS = 60.0
 #: The types of the argument ``store``, besides an open ``Database``.
 Given = str | sa.URL | sa.Engine | Callable[[], sa.Engine]
 
-# Scopes of failures besides a single purpose: all attempts, or all attempts to write. The names
-# are for warnings.
+# Scopes of failures besides a single purpose: all attempts, or all attempts to write.
 _STORE: Scope = (None, False)
 _WRITING: Scope = (None, True)
 # What trials continue without if these scopes fail, for warnings.
