@@ -440,40 +440,40 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: the rows of a fold train its model where rows or classes have weights",
-        "            _clear(z, are_trained)\n",
+        "            _zero_excluded(z, are_trained)\n",
         "",
         "test_newton::test_weights_of_rows_are_those_of_fits"
         " test_newton::test_folds_are_those_of_converged_fits",
     ),
     Breakage(
         "newton: all rows train the models of texts",
-        "for part in chunks.train_parts(chunk):\n            trained",
-        "for part in [slice(0, n_rows)]:\n            trained",
+        "for part in chunks.train_parts(chunk):\n            weights",
+        "for part in [slice(0, n_rows)]:\n            weights",
         "test_newton_wide::test_no_row_reaches_the_model_that_tests_it"
         " test_newton_wide::test_folds_are_those_of_converged_fits",
     ),
     Breakage(
         "newton: models of texts end too soon",
-        "if gap <= MOST_GAP:",
-        "if gap <= 1e3 * MOST_GAP:",
+        "if gap <= MAX_GAP:",
+        "if gap <= 1e3 * MAX_GAP:",
         "test_newton_wide::test_folds_are_those_of_converged_fits",
     ),
     Breakage(
         "newton: predictors of texts stay float32",
-        "if not is_exact and (gap <= _NEAR or size >= before > 0):",
+        "if not is_exact and (gap <= _MAX_GAP_OF_FLOAT32 or norm >= last_norm > 0):",
         "if False:",
         "test_newton_wide::test_predictors_near_the_minimum_are_those_of_float64",
     ),
     Breakage(
         "newton: all test rows weigh alike in the end of a search",
-        "np.ones(len(z)) if of_scores is None else of_scores[part]",
+        "np.ones(len(z)) if score_weights is None else score_weights[indices]",
         "np.ones(len(z))",
         "test_newton::test_slopes_of_test_rows_are_means_by_the_weights_of_scores",
     ),
     Breakage(
         "newton: a metric is right wherever a model goes",
-        "shares = np.where(are_own, self._gaps[lanes] / MOST_GAP, 1)",
-        "shares = np.zeros(len(lanes))",
+        "fractions = np.where(has_own, self._gaps[indices] / MAX_GAP, 1)",
+        "fractions = np.zeros(len(indices))",
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),
     Breakage(
@@ -490,14 +490,14 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: a Hessian keeps the second derivatives of any other model",
-        "_DIFFERENCE, _MOST_ROWS = 0.05,",
-        "_DIFFERENCE, _MOST_ROWS = 1e9,",
+        "_MAX_DIFFERENCE = 0.05",
+        "_MAX_DIFFERENCE = 1e9",
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),
     Breakage(
         "newton: rounding is never too large for float32",
-        "_ROUNDING, _MOST_ROUNDING = 2.0**-24, 2e-8",
-        "_ROUNDING, _MOST_ROUNDING = 2.0**-24, 1.0",
+        "_MAX_ROUNDING = 2e-8",
+        "_MAX_ROUNDING = 1.0",
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),
     Breakage(
@@ -508,13 +508,13 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: the scales of a fold are those of all rows",
-        "np.square(self._moves(columns)[1] / objective.scale)",
-        "np.square(self._moves(columns)[1][-1:] / objective.scale)",
+        "np.square(scales / objective.scale)",
+        "np.square(scales[-1:] / objective.scale)",
         "test_newton::test_folds_are_those_of_converged_fits",
     ),
     Breakage(
         "newton: a row that is left out has a part in its refinement",
-        "            z[numbers[:, None] == lanes] = 0\n",
+        "            z[indices[:, None] == left_out] = 0\n",
         "",
         "test_newton_leave_one_out::test_rows_are_those_of_fits"
         " test_newton_leave_one_out::test_a_row_has_no_part_in_its_prediction",

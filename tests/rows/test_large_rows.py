@@ -46,7 +46,7 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.caching.caches import ArrayThenCount
-from optuna_treecv.engines.newton.left_out import RowsOutOfModels
+from optuna_treecv.engines.newton.left_out import LeaveOneOutModels
 from optuna_treecv.rows import row_file
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.memory import pad_rows
@@ -497,14 +497,14 @@ def test_outputs_side_by_side_stay_in_a_file(monkeypatch):
 
 @pytest.mark.slow
 def test_rows_left_out_that_are_solved_for_one_by_one_stay_in_files(monkeypatch):
-    outputs = RowsOutOfModels.outputs
+    outputs = LeaveOneOutModels.predict
 
     def lose_some(self):
         found, are_lost = outputs(self)
         are_lost[[3, 20_000, 20_001]] = True
         return found, are_lost
 
-    monkeypatch.setattr(RowsOutOfModels, "outputs", lose_some)
+    monkeypatch.setattr(LeaveOneOutModels, "predict", lose_some)
     results, peaks = [], []
     for max_memory in (None, LITTLE):
         tracemalloc.start()

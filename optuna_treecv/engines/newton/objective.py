@@ -1,8 +1,10 @@
 """The objectives of generalised linear models: sums over the training rows of each fold.
 
-The model of a *lane*, one set of training rows at one penalty, minimises
+A model belongs to one training set and one penalty, and minimises
 
-    F(w) = sum_i u_i loss(x_i.w, y_i) + 1/2 sum_j a_j w_j^2        over its training rows i.
+    F(w) = sum_i u_i loss(x_i.w, y_i) + 1/2 sum_j a_j w_j^2        over the training rows i,
+
+where u_i is the sample weight of a row, and a_j the penalty of a coefficient.
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ import numpy as np
 from optuna_treecv.engines.newton.kernels.glm import add_products
 from optuna_treecv.engines.newton.kernels.glm import multiply_columns
 from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
-from optuna_treecv.engines.newton.terms import deviations
 from optuna_treecv.engines.newton.terms import PredictorLoss
-from optuna_treecv.engines.newton.terms import Sets
+from optuna_treecv.engines.newton.terms import standard_deviations
+from optuna_treecv.engines.newton.terms import TrainingSets
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.spread import blocks
@@ -36,66 +38,86 @@ from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
 
-# Sparse rows are made dense, a block at a time, if a larger part of their numbers is not 0.
-_LEAST_DENSITY = 0.2
+# If a larger fraction of the values is not 0, sparse rows are made dense, a block at a time.
+_MIN_DENSITY = 0.2
 
-# Tolerances are for losses near 1; of larger losses they are at least this share.
-_LEAST_SHARE = 1e-3
+# Tolerances are for losses near 1. If losses are larger, tolerances are at least this fraction of
+# them, because sums in float64 do not resolve less.
+_MIN_TOLERANCE_PER_LOSS = 1e-3
 
-# The numbers of dense rows and of their predictors in memory at once, as many as fit into a cache.
-# Sparse rows have few numbers, so that a product must have many rows to be worth its call.
-_MOST_NUMBERS, _MOST_PREDICTORS, _FEWEST_SPARSE_ROWS = 2**17, 2**17, 2**10
+# The number of values in a block of dense rows. Such a block fits into the CPU cache.
+_MAX_BLOCK_VALUES = 2**17
 
-# Columns are centred and scaled if their mean exceeds this multiple of their scale, or their scale
-# differs from 1 by more than this factor.
-_MOST_OFFSET, _MOST_SCALE = 3, 10
+# The number of predictors of all models for a block of rows. They fit into the CPU cache.
+_MAX_BLOCK_PREDICTORS = 2**17
 
-# With fewer rows, products of float32 save no time.
-_FEW_ROWS = 4096
+# Sparse rows have few values, so smaller blocks would not be worth the call of a kernel.
+_MIN_SPARSE_BLOCK_ROWS = 2**10
 
-# The rows per column, near and far from the mean, of the sample from whose minimum Newton's method
-# begins.
-_ROWS_PER_COLUMN = 2**8
+# Columns are centred and scaled if the mean of a column exceeds this multiple of its scale.
+_MAX_OFFSET = 3
 
-# With fewer columns per pair of outputs, these share the products of columns, of which at most
-# this many are in memory.
-_COLUMNS_PER_PAIR, _MOST_PRODUCTS = 7, 2**19
+# Columns are also centred and scaled if a scale differs from 1 by more than this factor.
+_MAX_SCALE = 10
 
-# Second derivatives that differ by at most this share are nearly the same. Hessians share their
-# products if at most this share of the rows has different ones.
-_DIFFERENCE, _MOST_ROWS = 0.05, 0.25
+# With fewer rows, products in float32 save no time.
+_MIN_ROWS_FOR_FLOAT32 = 4096
+
+# Per column, the sample has this many of the rows farthest from the mean, and about twice as many
+# evenly spaced rows.
+_FAR_ROWS_PER_COLUMN = 2**8
+
+# With fewer columns per pair of outputs, the products of columns are computed once for all pairs.
+_MIN_COLUMNS_PER_PAIR = 7
+
+# The number of such products of columns in memory.
+_MAX_PRODUCTS = 2**19
+
+# The relative difference up to which two second derivatives count as equal.
+_MAX_DIFFERENCE = 0.05
+
+# Only if at most this fraction of the rows have different second derivatives, the Hessian of a
+# model is computed from the Hessian of the previous model.
+_MAX_CHANGED_FRACTION = 0.25
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def are_sparse(rows: PreparedRows) -> bool:
-    """Return whether rows stay sparse, so that they are neither centred nor scaled."""
+def stay_sparse(rows: PreparedRows) -> bool:
+    """Return whether products use the sparse rows as they are, neither centred nor scaled."""
     X = rows.X
-    return isinstance(X, SparseRows) and len(X.values) < _LEAST_DENSITY * len(X) * rows.n_features
+    return isinstance(X, SparseRows) and len(X.values) < _MIN_DENSITY * len(X) * rows.n_features
 
 
-def select_rows(rows: PreparedRows, order: np.ndarray) -> PreparedRows:
-    """Return a subset or a permutation of prepared rows; a permutation stays on disk."""
+def select_rows(rows: PreparedRows, indices: np.ndarray) -> PreparedRows:
+    """Return the prepared rows with the given indices.
+
+    If the indices are a permutation of all rows, rows on disk stay on disk.
+    """
     X, file = rows.X, rows.file
     if isinstance(X, SparseRows):
-        X = X[order]
+        X = X[indices]
     else:
-        are_all = len(order) == len(X)
-        empty = rows.empty if are_all else np.empty
-        X, file = empty((len(order), *X.shape[1:]), X.dtype), file if are_all else None
-        for part in blocks(slice(0, len(order))):
-            X[part] = rows.X[order[part]]
+        is_permutation = len(indices) == len(X)
+        empty = rows.empty if is_permutation else np.empty
+        X, file = empty((len(indices), *X.shape[1:]), X.dtype), file if is_permutation else None
+        for part in blocks(slice(0, len(indices))):
+            X[part] = rows.X[indices[part]]
             if rows.file is not None:
-                rows.file.release_pages(order[part])
-    parts: dict[str, Any] = {"X": X, "file": file, "order": rows.order[order]}
+                rows.file.release_pages(indices[part])
+    selected: dict[str, Any] = {"X": X, "file": file, "order": rows.order[indices]}
     for name in ("y", "targets", "weights", "score_weights"):
-        of_rows = getattr(rows, name)
-        parts[name] = None if of_rows is None else of_rows[order]
-    return replace(rows, **parts)
+        values = getattr(rows, name)
+        selected[name] = None if values is None else values[indices]
+    return replace(rows, **selected)
 
 
-def _over_blocks(join: np.ufunc) -> Callable[[Method], Method]:
-    """Return a decorator of sums over rows that sends models to remote rows and joins sums."""
+def _reduce_remote_blocks(reduction: np.ufunc) -> Callable[[Method], Method]:
+    """Decorate a method of ``Objective`` to run on each block of remote rows.
+
+    The results of the blocks are combined by ``reduction``. For local rows, the method is called
+    directly.
+    """
 
     def decorate(method: Any) -> Any:
         @wraps(method)
@@ -103,31 +125,32 @@ def _over_blocks(join: np.ufunc) -> Callable[[Method], Method]:
             blocks = self.rows.X
             if not isinstance(blocks, RemoteBlocks):
                 return method(self, *arguments, **options)
-            sent: Any = copy(self)  # blocks have their rows; sets would be large to send
+            sent: Any = copy(self)  # without rows, which blocks have, and sets, which are large
             sent.rows = sent.targets = sent.sets = sent.sample = None
             call = methodcaller(method.__name__, *arguments, **options)
-            sums = blocks.over(0, len(blocks), _called, sent, call)
-            if isinstance(sums[0], tuple):
-                return tuple(map(join.reduce, zip(*sums, strict=True)))
-            return join.reduce(sums)
+            results = blocks.over(0, len(blocks), _call_on_block, sent, call)
+            if isinstance(results[0], tuple):
+                return tuple(map(reduction.reduce, zip(*results, strict=True)))
+            return reduction.reduce(results)
 
         return compute
 
     return decorate
 
 
-def _called(block: Block, start: int, stop: int, objective: Any, call: methodcaller) -> Any:
+def _call_on_block(block: Block, start: int, stop: int, objective: Any, call: methodcaller) -> Any:
     """Call a method of an objective for the rows of a block."""
-    here, code = copy(objective), objective.code
-    here.rows = block.rows if code is None else one_against_the_rest(block.rows, code)
-    here.targets = here.rows.targets
-    here.sets = Sets.of(objective.chunks).within(block.start, block.start + stop)
+    local, code = copy(objective), objective.code
+    local.rows = block.rows if code is None else make_one_vs_rest(block.rows, code)
+    local.targets = local.rows.targets
+    sets = TrainingSets.from_chunks(objective.chunks)
+    local.sets = sets.restrict(block.start, block.start + stop)
     with np.errstate(all="ignore"):
-        return call(here)
+        return call(local)
 
 
-def one_against_the_rest(rows: PreparedRows, code: int) -> PreparedRows:
-    """Return rows with targets 1 for one class and 0 for the others."""
+def make_one_vs_rest(rows: PreparedRows, code: int) -> PreparedRows:
+    """Return rows with target 1 for the class of this code, and 0 for all other classes."""
     codes = rows.targets
     assert codes is not None
     return replace(rows, targets=(codes == code).astype(codes.dtype))
@@ -135,38 +158,42 @@ def one_against_the_rest(rows: PreparedRows, code: int) -> PreparedRows:
 
 @dataclass
 class Objective:
-    """Sums of losses and their derivatives, of many models at once.
+    """Sums of losses and of their derivatives, for many models at once.
 
-    Models are arrays of shape (n_lanes, n_outputs, width), one for each lane; the last of the
-    width is the intercept, if there is one. Rows that are not sparse are centred and scaled by
-    constants of all rows, unless these are near 0 and 1 anyway; models refer to such columns.
-    Missing entries are filled in by ``rows.maps.fill``: 0 stands for them, and the value that a
-    training set fills in, times the coefficient, is added to the predictors of these rows.
+    Models are arrays of shape (n_models, n_outputs, width). The last column is the intercept if
+    ``has_intercept``.
+
+    Dense columns are centred and scaled by the mean and scale of all rows, unless these are close
+    to 0 and 1 anyway. The coefficients of models refer to the centred and scaled columns.
+
+    Missing values are imputed per training set: ``read`` sets them to 0 and appends an indicator
+    column, and the imputed value times the coefficient is added to the predictors of these rows.
 
     Products of rows and models are of ``precision``; their sums over blocks are float64.
 
     Attributes
     ----------
     rows : PreparedRows
-        Remote rows are summed on their machines, block after block.
+        Sums over remote rows are computed on their machines, for one block after the other.
     chunks : Chunks
         The folds.
-    sets : Sets
-        Their training sets.
+    sets : TrainingSets
+        The training sets of the folds, followed by the set of all rows.
     loss : PredictorLoss
     has_intercept : bool
     columns : Spread
-        The spread in the training sets.
+        The statistics of the columns in each training set.
     class_weights : ndarray of shape (n_sets, n_classes) or None
-        The weights of the rows of each class in the training sets.
+        The weight of each class in each training set.
     precision : dtype
     code : int or None
-        The class that has the target 1 in one-vs-rest ``rows``; None: targets are class codes.
+        The code of the class whose target is 1 in one-vs-rest ``rows``. None: targets are class
+        codes or numbers.
     """
 
     rows: PreparedRows
     chunks: Chunks
-    sets: Sets
+    sets: TrainingSets
     loss: PredictorLoss
     has_intercept: bool
     columns: Spread
@@ -177,437 +204,491 @@ class Objective:
     def __post_init__(self) -> None:
         rows, d = self.rows, self.rows.n_features
         self.width, self.n_outputs = d + self.has_intercept, self.loss.n_outputs
-        self._pairs = np.tril_indices(self.n_outputs)
+        self._output_pairs = np.tril_indices(self.n_outputs)
         assert rows.targets is not None
         self.targets = rows.targets
-        unit = self.loss.unit(self.targets)
-        # Losses are summed in float64, which resolves this share of large ones.
-        self.tolerance = float(np.clip(1, _LEAST_SHARE * unit, unit))
-        if len(rows.X) < _FEW_ROWS or not self.loss.is_steady:
+        typical = self.loss.typical_loss(self.targets)
+        self.tolerance = float(np.clip(1, _MIN_TOLERANCE_PER_LOSS * typical, typical))
+        if len(rows.X) < _MIN_ROWS_FOR_FLOAT32 or not self.loss.has_bounded_gradient:
             self.precision = np.float64
-        # float64 if those of float32 are not definite
-        self.precision_of_hessians = self.precision
-        self._is_sparse = are_sparse(rows)
-        self.centre, self.scale = self.columns.mean[-1], deviations(self.columns)[-1]
-        is_near = np.abs(self.centre) <= _MOST_OFFSET * self.scale
-        is_near &= (self.scale < _MOST_SCALE) & (self.scale > 1 / _MOST_SCALE)
-        self._is_plain = self._is_sparse or bool(np.all(is_near))
-        if self._is_plain:
+        # Becomes float64 if a Hessian in float32 is not positive definite.
+        self.hessian_precision = self.precision
+        self._is_sparse = stay_sparse(rows)
+        self.centre, self.scale = self.columns.mean[-1], standard_deviations(self.columns)[-1]
+        is_standard = np.abs(self.centre) <= _MAX_OFFSET * self.scale
+        is_standard &= (self.scale < _MAX_SCALE) & (self.scale > 1 / _MAX_SCALE)
+        self._is_unscaled = self._is_sparse or bool(np.all(is_standard))
+        if self._is_unscaled:
             self.centre, self.scale = np.zeros(d), np.ones(d)
         if not self.has_intercept:
             self.centre = np.zeros(d)
-        self.filled, fill = np.zeros(0, int), np.zeros((len(self.sets.shares), 0))
+        self.imputed, fill = np.zeros(0, int), np.zeros((len(self.sets.group_fractions), 0))
         if rows.maps is not None:
-            self.filled = rows.maps.filled
-            # The last set, that of all rows, is filled in by the mean of the others.
+            self.imputed = rows.maps.filled
+            # The last set has all rows, and is imputed by the mean of the values of the others.
             fill = np.vstack([rows.maps.fill, rows.maps.fill.mean(axis=0)])
-            fill /= self.scale[self.filled]
-        self._fill, self._common = fill - fill[-1], fill[-1]
+            fill /= self.scale[self.imputed]
+        # The imputed values of each set, relative to the last set, and those of the last set.
+        self._fill, self._common_fill = fill - fill[-1], fill[-1]
 
-    def read(self, part: RowIndices, precision: type = np.float64) -> Any:
-        """Return some rows: sparse features, or an array.
+    def read(self, indices: RowIndices, precision: type = np.float64) -> Any:
+        """Return the rows with these indices, as ``SparseRows`` or as an array.
 
-        Behind its features there is a column of ones, if there is an intercept, and one for each
-        of ``filled``, 1 where it is missing.
+        The columns of an array are the features, a column of ones if ``has_intercept``, and for
+        each of the ``imputed`` columns an indicator that is 1 if the value is missing.
         """
         d, X = self.rows.n_features, self.rows.X
         if isinstance(X, SparseRows) and self._is_sparse:
-            sparse = X[part]
+            sparse = X[indices]
             values: np.ndarray = sparse.values.astype(precision, copy=False)
             return replace(sparse, values=values, shape=(len(sparse), d))
-        block: np.ndarray = np.empty((count_rows(part), self.width + len(self.filled)), precision)
+        n_columns = self.width + len(self.imputed)
+        block: np.ndarray = np.empty((count_rows(indices), n_columns), precision)
         block[:, d : self.width] = 1
-        if self._is_plain and not len(self.filled):
-            copy_rows(self.rows, part, block[:, :d])
+        if self._is_unscaled and not len(self.imputed):
+            copy_rows(self.rows, indices, block[:, :d])
             return block
-        read = np.empty((len(block), d + len(self.filled)))
-        copy_rows(self.rows, part, read)
-        read[:, :d] -= self.centre
-        read[:, :d] /= self.scale
-        read[:, self.filled] += read[:, d:] * self._common
-        block[:, :d], block[:, self.width :] = read[:, :d], read[:, d:]
+        exact = np.empty((len(block), d + len(self.imputed)))
+        copy_rows(self.rows, indices, exact)
+        exact[:, :d] -= self.centre
+        exact[:, :d] /= self.scale
+        exact[:, self.imputed] += exact[:, d:] * self._common_fill
+        block[:, :d], block[:, self.width :] = exact[:, :d], exact[:, d:]
         return block
 
     @cached_property
     def sample(self) -> Objective:
-        """The objective on a part of the rows, from whose minimum Newton's method begins.
+        """The objective on a sample of the rows; its minimum is close to the one of all rows.
 
-        Rows far from the mean, such as those of rare categories, are all part of it, because their
-        coefficients need most steps. It is the objective itself if rows are few, sparse or remote.
+        The sample has evenly spaced rows, which represent all rows by their weights, and the rows
+        farthest from the mean. The latter include rows of rare categories, whose coefficients
+        need most steps. If rows are few, sparse or remote, this is the objective itself.
         """
         rows, n_rows, d = self.rows, len(self.targets), self.rows.n_features
-        n_far = _ROWS_PER_COLUMN * d
+        n_far = _FAR_ROWS_PER_COLUMN * d
         stride = n_rows // (2 * n_far)
-        # If second derivatives jump, Newton's method ends at the minimum, and L-BFGS does not.
-        has_jumps, is_array = np.isinf(self.loss.most_bend), isinstance(rows.X, np.ndarray)
-        if stride < 2 or has_jumps or not is_array or len(self.filled):
+        # If second derivatives jump, Newton's method reaches the minimum of all rows exactly,
+        # whereas L-BFGS, which follows on a sample, does not.
+        has_jumps = np.isinf(self.loss.self_concordance)
+        if stride < 2 or has_jumps or not isinstance(rows.X, np.ndarray) or len(self.imputed):
             return self
         distances = np.empty(n_rows)
         centre = ((self.columns.mean[-1] - self.centre) / self.scale).astype(self.precision)
-        factor = (self.scale / deviations(self.columns)[-1]).astype(self.precision)
+        factor = (self.scale / standard_deviations(self.columns)[-1]).astype(self.precision)
         for block in blocks(slice(0, n_rows)):
-            standard = self.read(block, self.precision)[:, :d] - centre
-            standard *= factor
-            distances[block] = np.einsum("ij,ij->i", standard, standard)
+            standardised = self.read(block, self.precision)[:, :d] - centre
+            standardised *= factor
+            distances[block] = np.einsum("ij,ij->i", standardised, standardised)
         far = np.argpartition(distances, n_rows - n_far)[n_rows - n_far :]
         weights = np.zeros(n_rows)
         weights[::stride] = stride
         weights[far] = 1
-        part = np.flatnonzero(weights)
-        some_rows = select_rows(rows, part)
-        factors = 1 if some_rows.weights is None else some_rows.weights
-        some_rows = replace(some_rows, weights=weights[part] * factors)
-        chunks = Chunks(len(part), np.array([len(part)]))
-        sets, of_classes = Sets.of(chunks), self.class_weights
-        of_classes = None if of_classes is None else of_classes[-1:]
-        return replace(self, rows=some_rows, chunks=chunks, sets=sets, class_weights=of_classes)
+        indices = np.flatnonzero(weights)
+        sampled = select_rows(rows, indices)
+        sample_weight = 1 if sampled.weights is None else sampled.weights
+        sampled = replace(sampled, weights=weights[indices] * sample_weight)
+        chunks = Chunks(len(indices), np.array([len(indices)]))
+        sets, class_weights = TrainingSets.from_chunks(chunks), self.class_weights
+        class_weights = None if class_weights is None else class_weights[-1:]
+        return replace(self, rows=sampled, chunks=chunks, sets=sets, class_weights=class_weights)
 
-    def _features(self, X: Any, number: int = -1) -> Any:
-        """Return features and ones, filled in as in the training set of this number."""
-        if self._is_sparse or not len(self.filled):
+    def _impute(self, X: Any, set_index: int = -1) -> Any:
+        """Return features and ones, imputed by the values of one training set."""
+        if self._is_sparse or not len(self.imputed):
             return X
         features, is_missing = np.split(X, [self.width], axis=1)
-        if self._fill[number].any():
+        if self._fill[set_index].any():
             features = features.copy()
-            features[:, self.filled] += is_missing * self._fill[number]
+            features[:, self.imputed] += is_missing * self._fill[set_index]
         return features
 
-    def predictors(self, X: Any, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return the predictors (n_rows, n_lanes, n_outputs) of models."""
-        (n_lanes, n, _), d = models.shape, self.rows.n_features
-        # Outputs are far from each other in memory, so that a loss works on adjacent lanes.
+    def predictors(self, X: Any, models: np.ndarray, set_indices: np.ndarray) -> np.ndarray:
+        """Return the linear predictors of models, (n_rows, n_models, n_outputs).
+
+        ``set_indices`` (n_models,) are the training sets by whose values X is imputed.
+        """
+        (n_models, n, _), d = models.shape, self.rows.n_features
+        # Models are adjacent in memory, so that losses are computed for many of them at once.
         W = models.transpose(2, 1, 0).astype(X.dtype, order="C")
         if isinstance(X, SparseRows):
-            z = np.empty((len(X), n * n_lanes), X.dtype)
+            z = np.empty((len(X), n * n_models), X.dtype)
             multiply_sparse(X.values, X.columns, X.begins, W[:d].reshape(d, -1), z, False)
             if self.has_intercept:
                 z += W[d].ravel()
         else:
-            z = self._features(X) @ W[: X.shape[1]].reshape(-1, n * n_lanes)
-        if len(self.filled):
-            of_missing = W[self.filled] * self._fill[set_of].T[:, None]
-            z += X[:, self.width :] @ of_missing.reshape(len(self.filled), -1)
-        return z.reshape(X.shape[0], n, n_lanes).transpose(0, 2, 1)
+            z = self._impute(X) @ W[: X.shape[1]].reshape(-1, n * n_models)
+        if len(self.imputed):
+            missing_terms = W[self.imputed] * self._fill[set_indices].T[:, None]
+            z += X[:, self.width :] @ missing_terms.reshape(len(self.imputed), -1)
+        return z.reshape(X.shape[0], n, n_models).transpose(0, 2, 1)
 
-    def _block_size(self, n_lanes: int) -> int:
-        """Return the number of rows that are read at once."""
-        most = _MOST_PREDICTORS // (n_lanes * self.n_outputs)
+    def _block_size(self, n_models: int) -> int:
+        """Return the number of rows in a block."""
+        size = _MAX_BLOCK_PREDICTORS // (n_models * self.n_outputs)
         if self._is_sparse:
-            return max(_FEWEST_SPARSE_ROWS, most)
-        return max(128, min(_MOST_NUMBERS // self.width, most))
+            return max(_MIN_SPARSE_BLOCK_ROWS, size)
+        return max(128, min(_MAX_BLOCK_VALUES // self.width, size))
 
-    def _sums_of(self, X: Any, z: np.ndarray, set_of: np.ndarray | None = None) -> np.ndarray:
-        """Return sums over rows of numbers times columns, (n_lanes, n_outputs, width).
+    def _sum_columns(
+        self, X: Any, z: np.ndarray, set_indices: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return X' z, (n_models, n_outputs, width), for z of shape (n_rows, n_models, n_outputs).
 
-        Without ``set_of`` the columns are those of the set of all rows.
+        X is imputed by the values of the training sets ``set_indices``, or of all rows if these
+        are None.
         """
-        n_rows, n_lanes, n = z.shape
-        of_columns = z.transpose(0, 2, 1).reshape(n_rows, -1)
+        n_rows, n_models, n = z.shape
+        Z = z.transpose(0, 2, 1).reshape(n_rows, -1)
         if isinstance(X, SparseRows):
-            of_columns = np.ascontiguousarray(of_columns, X.dtype)
-            sums = np.zeros((self.width, n * n_lanes), X.dtype)
-            multiply_sparse(X.values, X.columns, X.begins, sums, of_columns, True)
+            Z = np.ascontiguousarray(Z, X.dtype)
+            sums = np.zeros((self.width, n * n_models), X.dtype)
+            multiply_sparse(X.values, X.columns, X.begins, sums, Z, True)
             if self.has_intercept:
-                sums[-1] = np.ones(n_rows) @ of_columns  # in float64
-            return sums.reshape(-1, n, n_lanes).transpose(2, 1, 0)
-        sums = (self._features(X).T @ of_columns).astype(np.float64).reshape(-1, n, n_lanes)
-        if set_of is not None and len(self.filled):
-            of_missing = (X[:, self.width :].T @ of_columns).reshape(-1, n, n_lanes)
-            sums[self.filled] += of_missing * self._fill[set_of].T[:, None]
+                sums[-1] = np.ones(n_rows) @ Z  # in float64
+            return sums.reshape(-1, n, n_models).transpose(2, 1, 0)
+        sums = (self._impute(X).T @ Z).astype(np.float64).reshape(-1, n, n_models)
+        if set_indices is not None and len(self.imputed):
+            missing_sums = (X[:, self.width :].T @ Z).reshape(-1, n, n_models)
+            sums[self.imputed] += missing_sums * self._fill[set_indices].T[:, None]
         return sums.transpose(2, 1, 0)
 
-    def _sums_of_squares(self, X: Any, bends: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return sums over rows of numbers times squared columns, (n_lanes, n_outputs, width)."""
+    def _sum_squared_columns(self, X: Any, z: np.ndarray, set_indices: np.ndarray) -> np.ndarray:
+        """Return (X**2)' z, (n_models, n_outputs, width), as ``_sum_columns``."""
         if isinstance(X, SparseRows):
-            return self._sums_of(replace(X, values=np.square(X.values)), bends)
+            return self._sum_columns(replace(X, values=np.square(X.values)), z)
         squares = np.square(X)
-        if not len(self.filled):
-            return self._sums_of(squares, bends)
-        features, width = self._features(X), self.width
+        if not len(self.imputed):
+            return self._sum_columns(squares, z)
+        features, width = self._impute(X), self.width
         squares[:, :width] = np.square(features)
-        sums = self._sums_of(squares, bends)
-        # (x + fill)^2 is x^2 + fill (2 x + fill)
-        of_columns, is_missing = bends.reshape(len(X), -1), X[:, width:]
-        fill = self._fill[set_of][:, None]
-        first, second = (
-            (numbers.T @ of_columns).reshape(-1, *bends.shape[1:]).transpose(1, 2, 0)
-            for numbers in (2 * features[:, self.filled] * is_missing, is_missing)
+        sums = self._sum_columns(squares, z)
+        # (x + fill)^2 = x^2 + fill (2 x + fill)
+        Z, is_missing = z.reshape(len(X), -1), X[:, width:]
+        fill = self._fill[set_indices][:, None]
+        linear, constant = (
+            (terms.T @ Z).reshape(-1, *z.shape[1:]).transpose(1, 2, 0)
+            for terms in (2 * features[:, self.imputed] * is_missing, is_missing)
         )
-        sums[:, :, self.filled] += fill * (first + fill * second)
+        sums[:, :, self.imputed] += fill * (linear + fill * constant)
         return sums
 
-    def _weigh(self, numbers: np.ndarray, part: RowIndices, set_of: np.ndarray) -> None:
-        """Multiply numbers (n_rows, n_lanes, ...) by the weights of rows and classes."""
-        of_rows = None if self.rows.weights is None else self.rows.weights[part][:, None]
+    def _apply_weights(
+        self, terms: np.ndarray, indices: RowIndices, set_indices: np.ndarray
+    ) -> None:
+        """Multiply the terms of rows (n_rows, n_models, ...) by sample and class weights."""
+        factors = None if self.rows.weights is None else self.rows.weights[indices][:, None]
         if self.class_weights is not None:
-            of_classes = self.class_weights[set_of][:, self.targets[part]].T
-            of_rows = of_classes if of_rows is None else of_rows * of_classes
-        if of_rows is not None:
-            numbers *= of_rows[:, :, None]
+            class_factors = self.class_weights[set_indices][:, self.targets[indices]].T
+            factors = class_factors if factors is None else factors * class_factors
+        if factors is not None:
+            terms *= factors[:, :, None]
 
-    def slopes(self, models: np.ndarray, set_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slopes of models: sums over training rows, and means over test rows.
-
-        Means are by the weights that rows have in scores.
+    def gradients(
+        self, models: np.ndarray, set_indices: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradients of the training loss and of the mean test loss of each model.
 
         Parameters
         ----------
-        models : ndarray of shape (n_lanes, n_outputs, width)
-        set_of : ndarray of shape (n_lanes,)
-            The training set of each.
+        models : ndarray of shape (n_models, n_outputs, width)
+        set_indices : ndarray of shape (n_models,)
+            The training set of each model.
+
+        Returns
+        -------
+        train, test : ndarray of shape (n_models, n_outputs, width)
+            The sum over training rows, without the penalty, and the mean over test rows, weighted
+            as in the score.
         """
-        train, test, totals = self.sums_of_slopes(models, set_of)
+        train, test, totals = self.sum_gradients(models, set_indices)
         return train, test / np.where(totals > 0, totals, 1)[:, None, None]
 
-    @_over_blocks(np.add)
-    def sums_of_slopes(
-        self, models: np.ndarray, set_of: np.ndarray
+    @_reduce_remote_blocks(np.add)
+    def sum_gradients(
+        self, models: np.ndarray, set_indices: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return sums over training and over test rows, and the weights of the latter."""
+        """Return gradient sums over training rows and test rows, and the weight of test rows."""
         train, test, totals = np.zeros_like(models), np.zeros_like(models), np.zeros(len(models))
-        of_scores = self.rows.score_weights
-        all_alike = self.rows.weights is None and self.class_weights is None and of_scores is None
-        for part, is_trained, is_tested in self.sets.blocks(self._block_size(len(models))):
-            X = self.read(part, self.precision)
-            z = self.predictors(X, models, set_of)
-            self.loss.differentiate(z, self.targets[part])
-            are_trained, are_tested = is_trained[:, set_of], is_tested[:, set_of]
-            if len(are_trained) == 1 and all_alike:
-                sums = self._sums_of(X, z, set_of)
+        score_weights = self.rows.score_weights
+        is_unweighted = self.rows.weights is None and self.class_weights is None
+        is_unweighted &= score_weights is None
+        for indices, is_trained, is_tested in self.sets.blocks(self._block_size(len(models))):
+            X = self.read(indices, self.precision)
+            z = self.predictors(X, models, set_indices)
+            self.loss.differentiate(z, self.targets[indices])
+            are_trained, are_tested = is_trained[:, set_indices], is_tested[:, set_indices]
+            if len(are_trained) == 1 and is_unweighted:
+                sums = self._sum_columns(X, z, set_indices)
                 train[are_trained[0]] += sums[are_trained[0]]
                 test[are_tested[0]] += sums[are_tested[0]]
                 totals[are_tested[0]] += len(z)
                 continue
             tested = np.flatnonzero(are_tested.any(axis=0))
             if len(tested):
-                weights = np.ones(len(z)) if of_scores is None else of_scores[part]
-                shares = are_tested[:, tested] * weights[:, None]
-                totals[tested] += shares.sum(axis=0)
-                of_tests = z[:, tested] * shares[:, :, None].astype(z.dtype)
-                test[tested] += self._sums_of(X, of_tests, set_of[tested])
-            self._weigh(z, part, set_of)
-            _clear(z, are_trained)
-            train += self._sums_of(X, z, set_of)
+                weights = np.ones(len(z)) if score_weights is None else score_weights[indices]
+                test_weights = are_tested[:, tested] * weights[:, None]
+                totals[tested] += test_weights.sum(axis=0)
+                test_terms = z[:, tested] * test_weights[:, :, None].astype(z.dtype)
+                test[tested] += self._sum_columns(X, test_terms, set_indices[tested])
+            self._apply_weights(z, indices, set_indices)
+            _zero_excluded(z, are_trained)
+            train += self._sum_columns(X, z, set_indices)
         return train, test, totals
 
-    def most_reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return an upper bound of ``reach``, without reading rows.
+    def bound_predictor_changes(self, steps: np.ndarray, set_indices: np.ndarray) -> np.ndarray:
+        """Return upper bounds of ``max_predictor_changes``, without reading rows.
 
-        It is the reach for a row whose columns are all at their minimum or maximum.
+        A bound is the change for a row in which each column has its minimum or maximum, whichever
+        increases the change.
         """
-        if len(self.filled):
-            return np.full(len(moves), np.inf)
-        of_columns, of_ones = np.split(moves, [self.rows.n_features], axis=2)
-        ends = np.array([self.columns.low[set_of], self.columns.high[set_of]])
-        low, high = (ends - self.centre) / self.scale
-        middle = np.einsum("lnd,ld->ln", of_columns, (low + high) / 2) + of_ones.sum(axis=2)
-        most = np.abs(middle) + np.einsum("lnd,ld->ln", np.abs(of_columns), (high - low) / 2)
-        return np.linalg.norm(most, axis=1)
+        if len(self.imputed):
+            return np.full(len(steps), np.inf)
+        coefficients, intercepts = np.split(steps, [self.rows.n_features], axis=2)
+        extremes = np.array([self.columns.low[set_indices], self.columns.high[set_indices]])
+        low, high = (extremes - self.centre) / self.scale
+        middle = np.einsum("mnd,md->mn", coefficients, (low + high) / 2) + intercepts.sum(axis=2)
+        half_ranges = np.einsum("mnd,md->mn", np.abs(coefficients), (high - low) / 2)
+        return np.linalg.norm(np.abs(middle) + half_ranges, axis=1)
 
-    @_over_blocks(np.maximum)
-    def reach(self, moves: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return the largest changes of predictors of training rows by moves, (n_lanes,)."""
-        reach = np.zeros(len(moves))
-        for part, is_trained, _ in self.sets.blocks(self._block_size(len(moves))):
-            moved = self.predictors(self.read(part, self.precision), moves, set_of)
-            moved = np.linalg.norm(moved, axis=2, keepdims=True)
+    @_reduce_remote_blocks(np.maximum)
+    def max_predictor_changes(self, steps: np.ndarray, set_indices: np.ndarray) -> np.ndarray:
+        """Return the largest change of the predictors of a training row by each step.
+
+        Steps are of shape (n_models, n_outputs, width), and the changes of shape (n_models,).
+        """
+        largest = np.zeros(len(steps))
+        for indices, is_trained, _ in self.sets.blocks(self._block_size(len(steps))):
+            changes = self.predictors(self.read(indices, self.precision), steps, set_indices)
+            changes = np.linalg.norm(changes, axis=2, keepdims=True)
             if self.rows.weights is not None:
-                moved[self.rows.weights[part] == 0] = 0
-            _clear(moved, is_trained[:, set_of])
-            np.maximum(reach, moved.max(axis=(0, 2)), out=reach)
-        return reach
+                changes[self.rows.weights[indices] == 0] = 0
+            _zero_excluded(changes, is_trained[:, set_indices])
+            np.maximum(largest, changes.max(axis=(0, 2)), out=largest)
+        return largest
 
-    @_over_blocks(np.add)
-    def diagonals(self, models: np.ndarray, set_of: np.ndarray) -> np.ndarray:
-        """Return the diagonals of Hessians over training rows, (n_lanes, n_outputs, width)."""
+    @_reduce_remote_blocks(np.add)
+    def hessian_diagonals(self, models: np.ndarray, set_indices: np.ndarray) -> np.ndarray:
+        """Return the diagonals of the training losses' Hessians, (n_models, n_outputs, width)."""
         diagonals = np.zeros_like(models)
-        for part, is_trained, _ in self.sets.blocks(self._block_size(len(models))):
-            X, y = self.read(part, self.precision), self.targets[part]
-            bends = self.loss.bends(self.predictors(X, models, set_of), y)
-            self._weigh(bends, part, set_of)
-            _clear(bends, is_trained[:, set_of])
-            diagonals += self._sums_of_squares(X, bends, set_of)
+        for indices, is_trained, _ in self.sets.blocks(self._block_size(len(models))):
+            X, y = self.read(indices, self.precision), self.targets[indices]
+            z = self.loss.second_derivatives(self.predictors(X, models, set_indices), y)
+            self._apply_weights(z, indices, set_indices)
+            _zero_excluded(z, is_trained[:, set_indices])
+            diagonals += self._sum_squared_columns(X, z, set_indices)
         return diagonals
 
-    @_over_blocks(np.add)
-    def curvature(
-        self, models: np.ndarray, set_of: np.ndarray, by_group: bool
+    @_reduce_remote_blocks(np.add)
+    def gradients_and_hessians(
+        self, models: np.ndarray, set_indices: np.ndarray, by_group: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the slopes and Hessians of models over training rows.
+        """Return the gradients and Hessians of the training loss of each model.
 
-        With ``by_group`` all rows train, and sums are those of each group.
+        If ``by_group`` is True, they are sums over all rows of each group instead, whether or not
+        these train the model.
 
         Returns
         -------
-        slopes : ndarray of shape (n_lanes, n_groups or 1, n_outputs, width)
-        hessians : ndarray of shape (n_lanes, n_groups or 1, size, size)
-            With size = n_outputs * width.
+        gradients : ndarray of shape (n_models, n_groups or 1, n_outputs, width)
+        hessians : ndarray of shape (n_models, n_groups or 1, size, size)
+            The size is n_outputs * width.
         """
-        n_groups = self.sets.shares.shape[1] if by_group else 1
-        slopes = np.zeros((len(models), n_groups, *models.shape[1:]))
-        firsts, seconds = self._pairs
+        n_groups = self.sets.group_fractions.shape[1] if by_group else 1
+        gradients = np.zeros((len(models), n_groups, *models.shape[1:]))
+        firsts, seconds = self._output_pairs
         products = np.zeros((len(models), n_groups, len(firsts), self.width, self.width))
-        for block, is_trained, parts in self.sets.spans(self._block_size(len(models)), by_group):
-            X, y = self.read(block, self.precision_of_hessians), self.targets[block]
-            z = self.predictors(X, models, set_of)
-            n_rows, n_lanes, n = z.shape
-            bends = self.loss.curvatures(z.reshape(-1, n), np.repeat(y, n_lanes))
-            bends = bends.reshape(n_rows, n_lanes, n * n)
+        block_size = self._block_size(len(models))
+        for indices, is_trained, groups in self.sets.group_blocks(block_size, by_group):
+            X, y = self.read(indices, self.hessian_precision), self.targets[indices]
+            z = self.predictors(X, models, set_indices)
+            n_rows, n_models, n = z.shape
+            curvatures = self.loss.hessians(z.reshape(-1, n), np.repeat(y, n_models))
+            curvatures = curvatures.reshape(n_rows, n_models, n * n)
             self.loss.differentiate(z, y)
-            for numbers in (z, bends):
-                self._weigh(numbers, block, set_of)
-                _clear(numbers, is_trained[:, set_of])
-            of_pairs = bends[:, :, firsts * n + seconds]
-            for group, part in parts:
-                slopes[:, group] += self._sums_of(X[part], z[part], set_of)
-                self._add_products(X[part], of_pairs[part], products[:, group], set_of)
-        return slopes, _joined(products, firsts, seconds)
+            for terms in (z, curvatures):
+                self._apply_weights(terms, indices, set_indices)
+                _zero_excluded(terms, is_trained[:, set_indices])
+            curvatures = curvatures[:, :, firsts * n + seconds]
+            for group, part in groups:
+                gradients[:, group] += self._sum_columns(X[part], z[part], set_indices)
+                self._add_products(X[part], curvatures[part], products[:, group], set_indices)
+        return gradients, _assemble_hessians(products, firsts, seconds)
 
     def _add_products(
-        self, X: Any, bends: np.ndarray, products: np.ndarray, set_of: np.ndarray
+        self, X: Any, curvatures: np.ndarray, products: np.ndarray, set_indices: np.ndarray
     ) -> None:
-        """Add X' diag(bends) X, (n_lanes, n_pairs, width, width), for pairs of outputs.
+        """Add X' diag(c) X to ``products`` for each model and each pair of outputs.
 
-        Neighbouring lanes often have similar models. A row then takes the second derivatives of
-        the previous lane if they are nearly the same, and only the products of the other rows are
-        computed.
+        Consecutive models are often similar. If most second derivatives of a model are nearly
+        equal to those of the previous model, the rows keep the latter, and only the products of
+        the other rows are computed.
+
+        Parameters
+        ----------
+        X : SparseRows or ndarray
+        curvatures : ndarray of shape (n_rows, n_models, n_pairs)
+            The second derivatives c, which may be overwritten.
+        products : ndarray of shape (n_models, n_pairs, width, width)
+        set_indices : ndarray of shape (n_models,)
         """
-        if len(self.filled):  # the columns differ between lanes
-            for lane, number in enumerate(set_of):
-                single = slice(lane, lane + 1)
-                _add_weighted(self._features(X, number), bends[:, single], products[single])
+        if len(self.imputed):  # imputed columns differ between models
+            for i, set_index in enumerate(set_indices):
+                single = slice(i, i + 1)
+                imputed = self._impute(X, set_index)
+                _add_weighted_products(imputed, curvatures[:, single], products[single])
             return
-        changed = [_rows_that_change(bends, lane) for lane in range(len(products))]
-        whole = [lane for lane, rows in enumerate(changed) if rows is None]
+        changed = [_reuse_curvatures(curvatures, i) for i in range(len(products))]
+        whole = [i for i, rows in enumerate(changed) if rows is None]
         if len(whole) == len(products):
-            _add_weighted(X, bends, products)
+            _add_weighted_products(X, curvatures, products)
             return
-        sums, of_block = np.zeros((len(whole), *products.shape[1:])), np.empty(products.shape)
-        _add_weighted(X, bends[:, whole], sums)
-        of_block[whole] = sums
-        for lane, rows in enumerate(changed):
+        sums, added = np.zeros((len(whole), *products.shape[1:])), np.empty(products.shape)
+        _add_weighted_products(X, curvatures[:, whole], sums)
+        added[whole] = sums
+        for i, rows in enumerate(changed):
             if rows is not None:
-                of_block[lane] = of_block[lane - 1]
-                changes = bends[rows, lane] - bends[rows, lane - 1]
-                _add_weighted(X[rows], changes[:, None], of_block[lane : lane + 1])
-        products += of_block
+                added[i] = added[i - 1]
+                changes = curvatures[rows, i] - curvatures[rows, i - 1]
+                _add_weighted_products(X[rows], changes[:, None], added[i : i + 1])
+        products += added
 
 
-def _rows_that_change(bends: np.ndarray, lane: int) -> np.ndarray | None:
-    """Return the rows whose second derivatives differ from those of the previous lane.
+def _reuse_curvatures(curvatures: np.ndarray, i: int) -> np.ndarray | None:
+    """Copy the second derivatives of model i - 1 to model i for rows in which they nearly agree.
 
-    ``bends`` is of shape (n_rows, n_lanes, n_pairs). All other rows take the derivatives of the
-    previous lane. If too many rows differ, ``bends`` is unchanged, and None is returned.
+    ``curvatures`` has the shape (n_rows, n_models, n_pairs).
+
+    Returns
+    -------
+    ndarray of int or None
+        The indices of the other rows. None if these are too many; then nothing is copied.
     """
-    if lane == 0:
+    if i == 0:
         return None
-    before, here = bends[:, lane - 1], bends[:, lane]
-    is_near = np.all(np.abs(here - before) <= _DIFFERENCE * np.abs(here), axis=1)
-    # A number that is not finite would spread to further lanes.
-    if np.mean(~is_near) > _MOST_ROWS or not np.all(np.isfinite(before)):
+    previous, current = curvatures[:, i - 1], curvatures[:, i]
+    is_close = np.all(np.abs(current - previous) <= _MAX_DIFFERENCE * np.abs(current), axis=1)
+    # Infinity or NaN would spread to further models.
+    if np.mean(~is_close) > _MAX_CHANGED_FRACTION or not np.all(np.isfinite(previous)):
         return None
-    bends[is_near, lane] = before[is_near]
-    return np.flatnonzero(~is_near)
+    curvatures[is_close, i] = previous[is_close]
+    return np.flatnonzero(~is_close)
 
 
-def _add_weighted(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
-    """Add X' diag(w) X for the columns w of weights, where sparse rows get a column of ones."""
+def _add_weighted_products(X: Any, weights: np.ndarray, products: np.ndarray) -> None:
+    """Add X' diag(w) X to ``products`` (n_models, n_pairs, size, size) for each model and pair.
+
+    The weights w are ``weights`` (n_rows, n_models, n_pairs). Sparse rows are extended by a column
+    of ones if ``size`` exceeds their number of columns.
+    """
     size = products.shape[-1]
     weights = weights.reshape(len(weights), products.shape[0] * products.shape[1])
-    if isinstance(X, np.ndarray) and size < _COLUMNS_PER_PAIR * (products.shape[1] - 1):
-        upper, place = np.triu_indices(size), np.empty((size, size), np.intp)
-        place.T[upper] = place[upper] = np.arange(len(upper[0]))
-        n_rows = max(1, _MOST_PRODUCTS // len(upper[0]))
+    if isinstance(X, np.ndarray) and size < _MIN_COLUMNS_PER_PAIR * (products.shape[1] - 1):
+        upper, positions = np.triu_indices(size), np.empty((size, size), np.intp)
+        positions.T[upper] = positions[upper] = np.arange(len(upper[0]))
+        n_rows = max(1, _MAX_PRODUCTS // len(upper[0]))
         buffer = np.empty((n_rows, len(upper[0])), X.dtype)
         sums = np.zeros((len(upper[0]), weights.shape[1]))
-        for begin in range(0, len(X), n_rows):
-            part = slice(begin, begin + n_rows)
-            of_rows = buffer[: len(X[part])]
-            multiply_columns(np.ascontiguousarray(X[part]), of_rows)
-            sums += of_rows.T @ weights[part]
-        products += np.take(sums.T, place, axis=1).reshape(products.shape)
+        for start in range(0, len(X), n_rows):
+            part = slice(start, start + n_rows)
+            column_products = buffer[: len(X[part])]
+            multiply_columns(np.ascontiguousarray(X[part]), column_products)
+            sums += column_products.T @ weights[part]
+        products += np.take(sums.T, positions, axis=1).reshape(products.shape)
         return
-    at = np.ndindex(products.shape[:2])
-    for (lane, pair), w in zip(at, np.ascontiguousarray(weights.T), strict=True):
+    pairs = np.ndindex(products.shape[:2])
+    for (model, pair), w in zip(pairs, np.ascontiguousarray(weights.T), strict=True):
         if not w.any():
             continue
         if isinstance(X, SparseRows):
-            parts = X.values, X.columns, X.begins, w.astype(np.float64)
-            add_products(*parts, X.shape[1], products[lane, pair])
+            csr = X.values, X.columns, X.begins
+            add_products(*csr, w.astype(np.float64), X.shape[1], products[model, pair])
         elif w.min() < 0:
-            products[lane, pair] += (X * w[:, None]).T @ X
+            products[model, pair] += (X * w[:, None]).T @ X
         else:
             root = X * np.sqrt(w)[:, None]
-            products[lane, pair] += root.T @ root  # takes half the time
+            products[model, pair] += root.T @ root  # takes half the time
 
 
-def _joined(products: np.ndarray, firsts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Return Hessians from products (n_lanes, n_groups, n_pairs, size, size) of two outputs."""
-    n_lanes, n_groups, _, size, _ = products.shape
+def _assemble_hessians(
+    products: np.ndarray, firsts: np.ndarray, seconds: np.ndarray
+) -> np.ndarray:
+    """Return the Hessians (n_models, n_groups, n_outputs * width, n_outputs * width).
+
+    ``products`` (n_models, n_groups, n_pairs, width, width) has the block of each pair of outputs;
+    ``firsts`` and ``seconds`` (n_pairs,) are the two outputs of each pair.
+    """
+    n_models, n_groups, _, size, _ = products.shape
     n = firsts[-1] + 1
     if n == 1:
         return products[:, :, 0]
-    hessians = np.empty((n_lanes, n_groups, n, size, n, size))
+    hessians = np.empty((n_models, n_groups, n, size, n, size))
     for pair, (a, b) in enumerate(zip(firsts, seconds, strict=True)):
         hessians[:, :, a, :, b] = hessians[:, :, b, :, a] = products[:, :, pair]
-    return hessians.reshape(n_lanes, n_groups, n * size, n * size)
+    return hessians.reshape(n_models, n_groups, n * size, n * size)
 
 
-def _clear(numbers: np.ndarray, is_kept: np.ndarray) -> None:
-    """Set numbers (n_rows, n_lanes, ...) to 0 except where ``is_kept`` (n_rows or 1, n_lanes)."""
-    if len(is_kept) == 1:
-        numbers[:, ~is_kept[0]] = 0
+def _zero_excluded(terms: np.ndarray, is_included: np.ndarray) -> None:
+    """Set the terms (n_rows, n_models, ...) of rows that do not train a model to 0.
+
+    ``is_included`` has the shape (n_rows or 1, n_models).
+    """
+    if len(is_included) == 1:
+        terms[:, ~is_included[0]] = 0
     else:
-        np.copyto(numbers, 0, where=~is_kept[:, :, None])
+        np.copyto(terms, 0, where=~is_included[:, :, None])
 
 
 @dataclass
-class LanePenalties:
-    """1/2 sum_j a_j w_j^2 + 1/2 (b.w)^2 for each lane.
+class L2Penalties:
+    """The penalty 1/2 sum_j a_j w_j^2 + 1/2 (b.w)^2 of each model.
 
-    b penalises an intercept: that of the original columns is a sum over centred ones. Models of
-    several outputs k also get 1/2 c sum_j (sum_k w_kj)^2. These sums are 0 at the minimum of a
-    multinomial loss anyway, which does not change if a number is added to all outputs.
+    The second term penalises the intercept of the original columns, which is a linear combination
+    b.w of the intercept and coefficients of the centred columns.
+
+    Models with several outputs k also get the penalty 1/2 c sum_j (sum_k w_kj)^2, which makes
+    Hessians positive definite. It does not change the minimum: a multinomial loss stays the same
+    if a constant is added to all outputs, so the sums over k are 0 at the minimum anyway.
 
     Attributes
     ----------
-    of_columns, of_intercepts : ndarray of shape (n_lanes, width)
+    column_strengths, intercept_weights : ndarray of shape (n_models, width)
         a and b.
-    is_free : ndarray of shape (n_lanes, n_outputs * width), bool
+    is_free : ndarray of shape (n_models, n_outputs * width), bool
         Whether a coefficient may change from its start.
-    of_sums : float
+    sum_strength : float
+        c
     """
 
-    of_columns: np.ndarray
-    of_intercepts: np.ndarray
+    column_strengths: np.ndarray
+    intercept_weights: np.ndarray
     is_free: np.ndarray
-    of_sums: float
+    sum_strength: float
 
-    def __getitem__(self, lanes: Any) -> LanePenalties:
-        columns, intercepts = self.of_columns[lanes], self.of_intercepts[lanes]
-        return LanePenalties(columns, intercepts, self.is_free[lanes], self.of_sums)
+    def __getitem__(self, models: Any) -> L2Penalties:
+        columns, intercepts = self.column_strengths[models], self.intercept_weights[models]
+        return L2Penalties(columns, intercepts, self.is_free[models], self.sum_strength)
 
     @property
-    def diagonals(self) -> np.ndarray:
-        """The diagonals of the Hessians of the penalties, (n_lanes, width)."""
-        return self.of_columns + np.square(self.of_intercepts) + self.of_sums
+    def hessian_diagonals(self) -> np.ndarray:
+        """The diagonals of the Hessians of the penalties, (n_models, width)."""
+        return self.column_strengths + np.square(self.intercept_weights) + self.sum_strength
 
-    def add(self, models: np.ndarray, slopes: np.ndarray) -> None:
-        """Add the slopes of the penalties of models."""
-        slopes += self.of_columns[:, None] * models
-        intercepts = np.einsum("lnd,ld->ln", models, self.of_intercepts)
-        slopes += intercepts[:, :, None] * self.of_intercepts[:, None]
-        if self.of_sums:
-            slopes += self.of_sums * models.sum(axis=1, keepdims=True)
+    def add_gradients(self, models: np.ndarray, gradients: np.ndarray) -> None:
+        """Add the gradients of the penalties at the models to ``gradients``."""
+        gradients += self.column_strengths[:, None] * models
+        intercepts = np.einsum("mnd,md->mn", models, self.intercept_weights)
+        gradients += intercepts[:, :, None] * self.intercept_weights[:, None]
+        if self.sum_strength:
+            gradients += self.sum_strength * models.sum(axis=1, keepdims=True)
 
-    def add_to(self, hessians: np.ndarray) -> None:
-        """Add the Hessians of the penalties to Hessians (n_lanes, size, size)."""
-        d, intercepts = self.of_columns.shape[1], self.of_intercepts
+    def add_hessians(self, hessians: np.ndarray) -> None:
+        """Add the Hessians of the penalties to ``hessians`` (n_models, size, size)."""
+        d, b = self.column_strengths.shape[1], self.intercept_weights
         n, columns = hessians.shape[1] // d, np.arange(d)
-        of_pairs = hessians.reshape(-1, n, d, n, d)
-        for a in range(n):
-            of_pairs[:, a, columns, a, columns] += self.of_columns
-            if intercepts.any():
-                of_pairs[:, a, :, a] += intercepts[:, :, None] * intercepts[:, None]
-            if self.of_sums:
-                of_pairs[:, a, columns, :, columns] += self.of_sums
+        by_output = hessians.reshape(-1, n, d, n, d)
+        for k in range(n):
+            by_output[:, k, columns, k, columns] += self.column_strengths
+            if b.any():
+                by_output[:, k, :, k] += b[:, :, None] * b[:, None]
+            if self.sum_strength:
+                by_output[:, k, columns, :, columns] += self.sum_strength

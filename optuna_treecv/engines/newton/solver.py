@@ -1,19 +1,24 @@
 """Newton's method for the models of all folds and penalties at once.
 
-1. All rows. Newton's method finds the model of one penalty after the other, from the largest
-   penalty to the smallest, on a sample if there are many rows. From there L-BFGS finds those of
-   all rows together. The gradient g and the Hessian H are sums over groups of rows.
-2. First step. The g and H of the training rows of a fold are the sums over its groups, so that the
-   first step of its model, from the model of all rows, reads no row.
-3. Folds. The models of all folds and penalties are columns of one product X W. The inverse
-   Hessian is the first metric of L-BFGS (Nocedal & Wright 2006, algorithm 7.4), and only chooses
-   directions. Gradients are sums over the training rows alone, so that no row reaches the
-   model that tests it. An old metric is replaced by one at the current model.
+1. All rows. Newton's method computes the model of all rows for one penalty after the other, from
+   the largest to the smallest. If there are many rows, it runs on a sample of them, and L-BFGS
+   continues from there on all rows, for all penalties jointly. The gradient g and the Hessian H
+   of all rows are computed separately for each group of rows.
+2. First step of each fold. The g and H of the training rows of a fold are sums over its groups.
+   Therefore, the first Newton step from the model of all rows to the model of the fold reads no
+   rows.
+3. Folds. L-BFGS computes the models of all folds and penalties jointly, with one product X W for
+   the predictors of all models. The inverse Hessian is the initial matrix of L-BFGS (Nocedal &
+   Wright 2006, algorithm 7.4) and only determines the direction of steps. Gradients are sums over
+   the training rows alone, so no test row affects its own prediction. If a model does not converge
+   within some passes, its Hessian is computed anew at the current model.
 
-**When a model is near enough.** The mean loss of its test rows moves with the root of the gap of
-F: with the mean test gradient t and the Newton decrement, which bounds twice the gap,
+**Stopping criterion.** The mean loss of the test rows changes with the square root of the gap
+F(w) - min F. With the gradient t of the mean test loss,
 
-    |change of the mean loss| <= sqrt(2 gap) |t|  in the norm of the inverse Hessian.
+    |change of the mean test loss| <= sqrt(2 gap) |t|,   where |t|^2 = t' H^-1 t.
+
+Twice the gap is estimated by g' H^-1 g.
 """
 
 from __future__ import annotations
@@ -25,552 +30,661 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf
 from scipy.linalg.lapack import dtrtrs
 
-from optuna_treecv.engines.newton.objective import are_sparse
-from optuna_treecv.engines.newton.objective import LanePenalties
+from optuna_treecv.engines.newton.objective import L2Penalties
 from optuna_treecv.engines.newton.objective import Objective
+from optuna_treecv.engines.newton.objective import stay_sparse
 from optuna_treecv.numerics.moments import ArrayCache
 
-#: The most that a model's mean test loss may still change, and the most change by its last step.
-MOST_GAP = 1e-6
-_MOST_CHANGE = 1e-7
+#: The bound on the remaining change of a model's mean test loss at which the model has converged.
+MAX_GAP = 1e-6
 
-# After this many metrics, they are relative to this share of a large mean test loss, because
-# rounding may not allow less.
-_LARGE_SHARE, _MANY_METRICS = 1e-2, 3
+# The largest change of the mean test loss by the last step of a model that has converged.
+_MAX_CHANGE = 1e-7
 
-# The Newton decrement, for rows of weight 1, at which the model of all rows is near enough for the
-# first steps. Leaving out a row changes F by more, and some columns may have few rows. Passes of
-# sparse rows take so little time that folds may begin farther away.
-_NEAR, _NEAR_IF_SPARSE = 1e-3, 1e-1
+# After this many Hessians, tolerances are relative to large mean test losses, because rounding may
+# not allow smaller changes.
+_MANY_HESSIANS = 3
 
-# One more step of Newton's method leads much nearer. So its models may be this many times farther
-# away, unless they are cached for further trials, or second derivatives jump.
-_ROUGHLY = 20
+# The tolerance for a large mean test loss, as a fraction of it.
+_TOLERANCE_PER_LARGE_LOSS = 1e-2
 
-# Trials cache a model of all rows for all penalties that round to the same power of 2. Their folds
-# begin there. The search for such a model begins at the one cached for the same power of 2^8.
-_NEAR_POINTS, _FAR_POINTS = 1, 8
+# The Newton decrement, for rows of weight 1, below which the model of all rows is close enough to
+# its minimum for the first steps of folds. Leaving out a row changes F by more. Much larger
+# decrements would be bad starts for columns with few nonzero rows.
+_MAX_DECREMENT = 1e-3
 
-# The passes after which a model that is not near enough gets a new metric, fewer for the model of
-# all rows, and the most metrics. Models of several outputs get fewer, because their metrics take
-# longer; only separable folds reach these limits.
-_PASSES, _FEW_PASSES = 20, 8
-_MOST_METRICS, _MOST_METRICS_OF_SEVERAL = 60, 12
-_MOST_STEPS = 60
-_LEAST_STEP = 1e-2
+# The same for sparse rows. Their passes take so little time that folds may start farther away.
+_MAX_DECREMENT_IF_SPARSE = 1e-1
+
+# The decrement of models from a cold start without a sample may be larger by this factor, because
+# the first Newton step of each fold leads much closer to the minimum.
+_COLD_START_FACTOR = 20
+
+# Trials of a study share cached models of all rows: penalties that round to the same power of 2
+# share the model from which their folds start.
+_LOG2_WIDTH = 1
+
+# Penalties that round to the same power of 2^8 share the model from which Newton's method computes
+# the model of the power of 2.
+_LOG2_WIDTH_OF_COLD_START = 8
+
+# After this many passes without convergence, the Hessian of a model is computed anew.
+_PASSES_PER_HESSIAN = 20
+
+# The number of passes of L-BFGS for a model of all rows.
+_PASSES_OF_FULL_MODEL = 8
+
+# The number of Hessians after which a model with one output counts as not converging. Only
+# separable folds need so many.
+_MAX_HESSIANS = 60
+
+# The same for several outputs, whose Hessians take longer.
+_MAX_HESSIANS_OF_SEVERAL_OUTPUTS = 12
+
+# The number of Newton steps for a model of all rows.
+_MAX_STEPS = 60
+
+# The fraction of a Newton step that is not shortened further.
+_MIN_STEP_FRACTION = 1e-2
+
+# The number of pairs in the history of L-BFGS.
 _MEMORY = 8
 
-# With more coefficients, the model of the next penalty is computed in the metric of the last one,
-# because a Hessian takes longer than many passes.
-_MOST_WITH_OWN_METRICS = 128
+# With more coefficients, the model of the next penalty is computed with the Hessian of the last
+# one, because a new Hessian takes longer than many passes.
+_MAX_SIZE_FOR_OWN_HESSIANS = 128
 
-# The steepest rise of F at the end of a step, as a share of its fall at the start.
-_MOST_RISE = 0.9
+# A step is halved if F rises more steeply at its end than this fraction of its fall at the start.
+_MAX_RISE = 0.9
 
-# The share of second derivatives that must remain at the minimum for a metric to be valid there:
-# if predictors change by r, at least exp(-c r) remains. A gap that is smaller makes up for a
-# smaller share, but not below the smallest one, where gaps are rounding errors.
-_LEAST_SHARE, _SMALLEST_SHARE = 0.4, 1e-9
+# The fraction of second derivatives that must remain at the minimum for a Hessian to be valid
+# there: if predictors change by r, at least exp(-c r) remains. Below MAX_GAP, the required
+# fraction decreases with the gap.
+_MIN_CURVATURE_FRACTION = 0.4
 
-# The share of its diagonal that must remain if a metric is that of other rows. The most that a
-# last step may change the predictor of a training row if second derivatives jump; and if test
-# losses do not change with predictors, although other scores do, in units of the targets.
-_LEAST_LIKENESS, _MOST_REACH, _MOST_REACH_IF_FLAT = 0.5, 0.1, 1e-6
+# A smaller gap, as a fraction of MAX_GAP, does not decrease the required fraction any more,
+# because such gaps are rounding errors.
+_MIN_GAP_FRACTION = 1e-9
 
-# The rounding error of a sum in float32, as a share of the root of its squares, and the most that
-# it may change a mean loss. The squares underestimate the error of clearly misclassified rows.
-_ROUNDING, _MOST_ROUNDING = 2.0**-24, 2e-8
+# The fraction of each diagonal entry that must remain if a Hessian was computed from other rows.
+_MIN_DIAGONAL_FRACTION = 0.5
 
-# Folds share a metric that has more than this many numbers per row.
-_ROWS_PER_NUMBER = 8
+# The largest change of the predictor of a training row by the last step, if second derivatives
+# jump.
+_MAX_PREDICTOR_CHANGE = 0.1
 
-# The bytes of the models that are solved at once, with their histories and metrics.
-_MOST_BYTES = 2**28
+# The same for losses with a tube, in standard deviations of the targets. Within the tube, test
+# losses do not change with the predictors, but other scores do.
+_MAX_PREDICTOR_CHANGE_IN_TUBE = 1e-6
+
+# The rounding error of a sum in float32, relative to the root of the sum of squares.
+_FLOAT32_ROUNDING = 2.0**-24
+
+# The largest change of a mean test loss by rounding, for which sums remain in float32. The root
+# underestimates the error if rows are clearly misclassified.
+_MAX_ROUNDING = 2e-8
+
+# With more Hessian entries per row, the Hessian of all rows serves all folds, because separate
+# ones take longer than further passes.
+_MAX_HESSIAN_ENTRIES_PER_ROW = 8
+
+# The bytes of the models of a batch, with their histories and Hessians.
+_MAX_BYTES = 2**28
 
 
-class Metric(NamedTuple):
-    """A Hessian (size, size), as the Cholesky factor after scaling to a diagonal of ones.
+class HessianFactor(NamedTuple):
+    """The Cholesky factor of a Hessian (size, size) that is scaled to a diagonal of ones.
 
     Attributes
     ----------
-    factor : ndarray of shape (size, size)
+    cholesky : ndarray of shape (size, size)
         Only its lower triangle is used.
     scales : ndarray of shape (size,)
-        The factors of columns that make the diagonal ones: 0 if a coefficient is not free, and NaN
-        if the Hessian is not definite.
+        The factors of rows and columns that make the diagonal ones. They are 0 for coefficients
+        that are not free, and NaN if the Hessian is not positive definite.
     diagonal : ndarray of shape (size,)
-        The diagonal of the Hessian.
+        The diagonal of the unscaled Hessian.
     """
 
-    factor: np.ndarray
+    cholesky: np.ndarray
     scales: np.ndarray
     diagonal: np.ndarray
 
-    def steps(self, slopes: np.ndarray) -> np.ndarray:
-        """Return the products of slopes (n_lanes, size) and the inverse Hessian."""
-        half, _ = dtrtrs(self.factor, (slopes * self.scales).T, lower=True)
-        steps, _ = dtrtrs(self.factor, half, lower=True, trans=True, overwrite_b=True)
+    def solve(self, gradients: np.ndarray) -> np.ndarray:
+        """Return the inverse Hessian times each of the gradients (n_models, size)."""
+        half, _ = dtrtrs(self.cholesky, (gradients * self.scales).T, lower=True)
+        steps, _ = dtrtrs(self.cholesky, half, lower=True, trans=True, overwrite_b=True)
         return np.asarray(steps.T * self.scales)
 
 
-# A model, and its slopes and Hessians by group.
-Point = tuple[np.ndarray, np.ndarray, np.ndarray]
+# The coefficients of a model of all rows, and its gradients and Hessians by group of rows, without
+# the penalty.
+FullModel = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def solve(
-    objective: Objective, penalties: LanePenalties, constants: np.ndarray, keep: ArrayCache
+    objective: Objective, penalties: L2Penalties, constants: np.ndarray, cache: ArrayCache
 ) -> np.ndarray:
-    """Return the models of all folds and penalties, NaN for those that do not converge.
+    """Return the models of all candidates and folds, NaN for those that do not converge.
 
     Parameters
     ----------
     objective : Objective
-    penalties : LanePenalties
-        The penalties of each point and training set; the set of all rows is last.
+    penalties : L2Penalties
+        The penalties of each candidate and training set, with arrays of shape
+        (n_candidates, n_sets, ...). The last set has all rows.
     constants : ndarray of shape (n_sets, n_features)
         The value of each column that is constant in the training rows, so that its coefficient is
         0; NaN for all other columns.
-    keep : callable
-        Caches the models of all rows at single points, for further points nearby.
+    cache : callable
+        Caches models of all rows, from which similar candidates start.
 
     Returns
     -------
     ndarray of shape (n_candidates, n_sets - 1, n_outputs, width)
     """
-    n_candidates, n_sets, d = penalties.of_columns.shape
+    n_candidates, n_sets, d = penalties.column_strengths.shape
     k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
-    shares, n_groups = objective.sets.shares, objective.sets.shares.shape[1]
-    numbers = np.zeros((n_sets, d))
-    if objective.has_intercept:  # it has the part of constant columns
-        numbers[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
-    # Folds share a metric if one for each fold takes longer than further passes.
-    n_numbers = (n * d) ** 2
-    n_metrics = 1 if n_numbers > _ROWS_PER_NUMBER * n_rows else k
-    with_metric = slice(0, k) if n_metrics > 1 else slice(k, k + 1)
-    n_bytes = 8 * (n * d * (2 * _MEMORY + 8) + n_numbers * n_metrics // k)
-    lanes_at_once = max(1, _MOST_BYTES // n_bytes)
-    points_at_once = max(1, lanes_at_once // k)
+    fractions, n_groups = objective.sets.group_fractions, objective.sets.group_fractions.shape[1]
+    offsets = np.zeros((n_sets, d))
+    if objective.has_intercept:  # it absorbs the terms of constant columns
+        offsets[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
+    n_entries = (n * d) ** 2
+    n_hessians = 1 if n_entries > _MAX_HESSIAN_ENTRIES_PER_ROW * n_rows else k
+    sets_with_hessian = slice(0, k) if n_hessians > 1 else slice(k, k + 1)
+    n_bytes = 8 * (n * d * (2 * _MEMORY + 8) + n_entries * n_hessians // k)
+    batch_size = max(1, _MAX_BYTES // n_bytes)
+    n_batch_candidates = max(1, batch_size // k)
     model = np.zeros((n, d))
     if objective.has_intercept:
-        model[:, -1] = objective.loss.first(objective.targets, objective.rows.weights)
-    order = np.argsort(-penalties.of_columns[:, -1].sum(axis=1), kind="stable")
-    new: list[Point] = []
+        weights = objective.rows.weights
+        model[:, -1] = objective.loss.initial_intercepts(objective.targets, weights)
+    order = np.argsort(-penalties.column_strengths[:, -1].sum(axis=1), kind="stable")
+    cached_models: list[FullModel] = []
     if n_candidates == 1:
-        of_all, size = penalties[order[0], -1:], n * d
-        ends = np.cumsum([size, n_groups * size, n_groups * size**2])
+        full_penalty, size = penalties[order[0], -1:], n * d
+        stops = np.cumsum([size, n_groups * size, n_groups * size**2])
         with np.errstate(divide="ignore"):
-            strength = np.log2(of_all.of_columns.sum())
+            strength = np.log2(full_penalty.column_strengths.sum())
 
-        def cached_point(start: np.ndarray, width: float, is_cold: bool) -> Point:
+        def get_full_model(start: np.ndarray, width: float, is_cold: bool) -> FullModel:
             def fill(buffer: np.ndarray) -> None:
-                (point,) = points_near(objective, of_all, start, is_cold)
-                for part, memory in zip(point, np.split(buffer, ends[:-1]), strict=True):
-                    memory[:] = part.ravel()
+                (found,) = find_full_models(objective, full_penalty, start, is_cold)
+                for values, memory in zip(found, np.split(buffer, stops[:-1]), strict=True):
+                    memory[:] = values.ravel()
 
             name = f"model of all rows {width} {np.round(strength / width)}"
-            model, slopes, hessians = np.split(keep(name, ends[-1], fill), ends[:-1])
-            return model.reshape(n, d), slopes.reshape(-1, n, d), hessians.reshape(-1, size, size)
-
-        far = cached_point(model, _FAR_POINTS, is_cold=True)
-        new = [cached_point(far[0], _NEAR_POINTS, is_cold=False)]
-    # Otherwise the slopes of training rows do not follow from those of groups.
-    are_sums = n_groups > 1 and objective.class_weights is None and not len(objective.filled)
-    models = np.empty((n_candidates, k, n, d))
-    for begin in range(0, n_candidates, points_at_once):
-        points = order[begin : begin + points_at_once]
-        of_folds = penalties[np.repeat(points, k), np.tile(np.arange(k), len(points))]
-        is_cold = begin == 0 or len(points) > 1
-        of_points = new or points_near(objective, penalties[points, -1], model, is_cold)
-        model = of_points[-1][0]
-        every_start, every_slope, metrics = [], [], list[Metric]()
-        for i, (common, of_groups, hessians) in enumerate(of_points):
-            start = np.where(of_folds.is_free[:k].reshape(k, n, d), common, 0)
-            start[:, :, -1] += numbers[:k] @ common.T
-            every_start.append(start)
-            every_slope.append(shares[:k] @ of_groups.reshape(n_groups, -1))
-            totals = shares[with_metric] @ hessians.reshape(n_groups, -1)
-            totals = totals.reshape(-1, n * d, n * d)
-            of_folds[i * k : i * k + len(totals)].add_to(totals)
-            is_free = penalties.is_free[points[i], with_metric]
-            metrics += k // n_metrics * metrics_of(totals, is_free)
-        starts = np.concatenate(every_start)
-        slopes = np.concatenate(every_slope).reshape(starts.shape)
-        of_folds.add(starts, slopes)
-        set_of = np.tile(np.arange(k), len(points))
-        minima = []
-        for first in range(0, len(starts), lanes_at_once):
-            batch = slice(first, first + lanes_at_once)
-            lanes = NewtonDescent(
-                *(objective, set_of[batch], of_folds[batch], starts[batch], metrics[batch]),
-                slopes[batch] if are_sums else None,
-                are_own=are_sums and n_metrics > 1,
+            flat = cache(name, stops[-1], fill)
+            model, gradients, hessians = np.split(flat, stops[:-1])
+            return (
+                model.reshape(n, d),
+                gradients.reshape(-1, n, d),
+                hessians.reshape(-1, size, size),
             )
-            minima.append(lanes.minima())
-        models[points] = np.concatenate(minima).reshape(-1, k, n, d)
+
+        cold_start = get_full_model(model, _LOG2_WIDTH_OF_COLD_START, is_cold=True)
+        cached_models = [get_full_model(cold_start[0], _LOG2_WIDTH, is_cold=False)]
+    # With class weights or imputed values that differ between training sets, the gradients of
+    # training rows are not sums over groups.
+    has_gradients = n_groups > 1 and objective.class_weights is None and not len(objective.imputed)
+    models = np.empty((n_candidates, k, n, d))
+    for begin in range(0, n_candidates, n_batch_candidates):
+        candidates = order[begin : begin + n_batch_candidates]
+        fold_indices = np.tile(np.arange(k), len(candidates))
+        fold_penalties = penalties[np.repeat(candidates, k), fold_indices]
+        is_cold = begin == 0 or len(candidates) > 1
+        full_models = cached_models or find_full_models(
+            objective, penalties[candidates, -1], model, is_cold
+        )
+        model = full_models[-1][0]
+        all_starts, all_gradients, factors = [], [], list[HessianFactor]()
+        for i, (coefficients, group_gradients, group_hessians) in enumerate(full_models):
+            is_free = fold_penalties.is_free[:k].reshape(k, n, d)
+            start = np.where(is_free, coefficients, 0)
+            start[:, :, -1] += offsets[:k] @ coefficients.T
+            all_starts.append(start)
+            all_gradients.append(fractions[:k] @ group_gradients.reshape(n_groups, -1))
+            hessians = fractions[sets_with_hessian] @ group_hessians.reshape(n_groups, -1)
+            hessians = hessians.reshape(-1, n * d, n * d)
+            fold_penalties[i * k : i * k + len(hessians)].add_hessians(hessians)
+            are_free = penalties.is_free[candidates[i], sets_with_hessian]
+            factors += k // n_hessians * factor_hessians(hessians, are_free)
+        starts = np.concatenate(all_starts)
+        gradients = np.concatenate(all_gradients).reshape(starts.shape)
+        fold_penalties.add_gradients(starts, gradients)
+        minima = []
+        for first in range(0, len(starts), batch_size):
+            batch = slice(first, first + batch_size)
+            descent = JointLBFGS(
+                *(objective, fold_indices[batch], fold_penalties[batch], starts[batch]),
+                factors[batch],
+                gradients[batch] if has_gradients else None,
+                has_own_hessians=has_gradients and n_hessians > 1,
+            )
+            minima.append(descent.find_minima())
+        models[candidates] = np.concatenate(minima).reshape(-1, k, n, d)
     return models
 
 
-def _metric_at(point: Point, penalty: LanePenalties) -> Metric:
-    """Return the factored Hessian of all rows at a point."""
-    total = point[2].sum(axis=0)[None]
-    penalty.add_to(total)
-    return metrics_of(total, penalty.is_free)[0]
+def _factor_hessian(full_model: FullModel, penalty: L2Penalties) -> HessianFactor:
+    """Return the factored Hessian of all rows, including the penalty."""
+    hessian = full_model[2].sum(axis=0)[None]
+    penalty.add_hessians(hessian)
+    return factor_hessians(hessian, penalty.is_free)[0]
 
 
-def _step_of(
-    point: Point, penalty: LanePenalties, metric: Metric | None = None
+def _newton_step(
+    full_model: FullModel, penalty: L2Penalties, factor: HessianFactor | None = None
 ) -> tuple[np.ndarray, float]:
-    """Return Newton's step for all rows, and the decrement: half the step times the slope."""
-    model, slopes, _ = point
-    slope = slopes.sum(axis=0)
-    penalty.add(model[None], slope[None])
-    step = (metric or _metric_at(point, penalty)).steps(slope.reshape(1, -1))
-    return step.reshape(slope.shape), float(step.ravel() @ slope.ravel()) / 2
+    """Return Newton's step for all rows, and half of its product with the gradient.
 
-
-def points_near(
-    objective: Objective, penalties: LanePenalties, model: np.ndarray, is_cold: bool = True
-) -> list[Point]:
-    """Return models of all rows near the minima of several penalties, from any model.
-
-    A cold start begins on a sample of the rows; otherwise that would save nothing.
+    The step is subtracted from the model. Half of the product is the expected decrease of F, here
+    called the decrement.
     """
-    sample = objective.sample if is_cold else objective
-    has_jumps = np.isinf(objective.loss.most_bend)
-    are_few = penalties.is_free.shape[1] <= _MOST_WITH_OWN_METRICS
-    is_rough = is_cold and sample is objective and not has_jumps
-    near = _near(objective) * (_ROUGHLY if is_rough else 1)
-    points: list[Point] = []
-    for i in range(len(penalties.of_columns)):
-        penalty = penalties[i : i + 1]
-        if points:
-            metric = _metric_at(points[-1], penalty)
-            # A further metric may take longer than the steps that it saves.
-            before = points[-2:] if are_few and not has_jumps else points[-1:]
-            model = _predicted(before, penalty, metric)
-        if points and not are_few:
-            points += _points_from(sample, penalty, model[None], [metric])
-        else:
-            points.append(_near_minimum(sample, penalty, model, near))
-    if sample is objective:
-        return points
-    models = np.array([here[0] for here in points])
-    metrics = [_metric_at(here, penalties[i : i + 1]) for i, here in enumerate(points)]
-    return _points_from(objective, penalties, models, metrics)
+    model, gradients, _ = full_model
+    gradient = gradients.sum(axis=0)
+    penalty.add_gradients(model[None], gradient[None])
+    step = (factor or _factor_hessian(full_model, penalty)).solve(gradient.reshape(1, -1))
+    return step.reshape(gradient.shape), float(step.ravel() @ gradient.ravel()) / 2
 
 
-def _predicted(points: list[Point], penalty: LanePenalties, metric: Metric) -> np.ndarray:
-    """Return a guess of the next minimum, without reading rows.
-
-    It is the end of Newton's step with the Hessian halfway, if that goes on changing as between
-    the last two points. The metric is that of the last one.
-    """
-    model, slopes, hessians = points[-1]
-    step = np.nan_to_num(_step_of(points[-1], penalty, metric)[0])
-    if len(points) > 1:
-        moved, changed = model - points[-2][0], hessians - points[-2][2]
-        share = -np.sum(step * moved) / max(np.sum(moved * moved), 1e-300)
-        halfway = model, slopes, hessians + share / 2 * changed
-        longer, _ = _step_of(halfway, penalty)
-        step = np.where(np.isfinite(longer), longer, step)
-    return model - step
-
-
-def _points_from(
-    objective: Objective, penalties: LanePenalties, models: np.ndarray, metrics: list[Metric]
-) -> list[Point]:
-    """Return models of all rows near the minima, from models and metrics near them."""
-    of_all, near = np.full(len(models), len(objective.sets.shares) - 1), _near(objective)
-    nearest = NewtonDescent(objective, of_all, penalties, models, metrics).nearly(near)
-    nearest = np.where(np.isfinite(nearest), nearest, models)
-    points = list(zip(nearest, *objective.curvature(nearest, of_all, by_group=True), strict=True))
-    for i, here in enumerate(points):
-        decrement = _step_of(here, penalties[i : i + 1])[1]
-        if not decrement < near:
-            start = models[i] if np.isnan(decrement) else here[0]
-            points[i] = _near_minimum(objective, penalties[i : i + 1], start, near)
-    return points
-
-
-def _near(objective: Objective) -> float:
-    """Return the Newton decrement below which a model of all rows is near its minimum."""
-    weights = objective.rows.weights
-    near = _NEAR_IF_SPARSE if are_sparse(objective.rows) else _NEAR
-    return near * objective.tolerance * float(1 if weights is None else weights.mean())
-
-
-def _near_minimum(
-    objective: Objective, penalty: LanePenalties, model: np.ndarray, near: float
-) -> Point:
-    """Return a model with a Newton decrement below ``near``, or with the smallest one found."""
-    nearest: Point | None = None
-    of_all, least, share = np.array([len(objective.sets.shares) - 1]), np.inf, 1.0
-    step_of_nearest = np.zeros_like(model)
-    for _ in range(_MOST_STEPS):
-        slopes, hessians = objective.curvature(model[None], of_all, by_group=True)
-        here = model, slopes[0], hessians[0]
-        step, decrement = _step_of(here, penalty)
-        if np.isnan(decrement) and objective.precision_of_hessians == np.float32:
-            objective.precision_of_hessians = np.float64
-            continue
-        if decrement < least:
-            nearest, least, step_of_nearest, share = here, decrement, step, 1.0
-            if decrement < near:
-                break
-        elif nearest is None or share < _LEAST_STEP:
-            break
-        else:  # a step has gone too far
-            share /= 4
-        model = nearest[0] - share * step_of_nearest
-    return nearest or here
-
-
-def metrics_of(hessians: np.ndarray, are_free: np.ndarray) -> list[Metric]:
-    """Return the metrics of Hessians (n_lanes, size, size), which are overwritten."""
-    diagonals = np.diagonal(hessians, axis1=1, axis2=2).copy()
-    scales = 1 / np.sqrt(np.maximum(diagonals, 1e-300))
-    hessians *= scales[:, :, None]
-    hessians *= scales[:, None]
-    lanes, columns = np.nonzero(~are_free)
-    hessians[lanes, columns] = hessians[lanes, :, columns] = 0
-    hessians[lanes, columns, columns] = 1
-    scales[~are_free] = 0
-    metrics = []
-    for hessian, scale, diagonal in zip(hessians, scales, diagonals, strict=True):
-        factor, info = dpotrf(hessian.T, lower=True, overwrite_a=True)
-        metrics.append(Metric(factor, scale if info == 0 else scale * np.nan, diagonal))
-    return metrics
-
-
-class NewtonDescent:
-    """L-BFGS for the models of several lanes at once, each in its metric.
+def find_full_models(
+    objective: Objective, penalties: L2Penalties, model: np.ndarray, is_cold: bool = True
+) -> list[FullModel]:
+    """Return models of all rows, close to the minima of several penalties.
 
     Parameters
     ----------
     objective : Objective
-    set_of : ndarray of shape (n_lanes,)
-        The training set of each lane.
-    penalties : LanePenalties
-    starts : ndarray of shape (n_lanes, n_outputs, width)
-    metrics : list of Metric
-        The metrics at the starts, or near them.
-    slopes : ndarray of shape (n_lanes, n_outputs, width) or None
-        The slopes at the starts.
-    are_own : bool
-        Whether the metrics are those at the starts, of the training rows of each lane.
+    penalties : L2Penalties
+        In the order in which the models are computed, each from the previous ones.
+    model : ndarray of shape (n_outputs, width)
+        The start of the first model.
+    is_cold : bool
+        Whether the start is far from the minimum, so that a sample of the rows saves time.
+    """
+    sample = objective.sample if is_cold else objective
+    has_jumps = np.isinf(objective.loss.self_concordance)
+    have_own_hessians = penalties.is_free.shape[1] <= _MAX_SIZE_FOR_OWN_HESSIANS
+    is_rough = is_cold and sample is objective and not has_jumps
+    max_decrement = _max_decrement(objective) * (_COLD_START_FACTOR if is_rough else 1)
+    found: list[FullModel] = []
+    for i in range(len(penalties.column_strengths)):
+        penalty = penalties[i : i + 1]
+        if found:
+            factor = _factor_hessian(found[-1], penalty)
+            # A second Hessian may take longer to factor than the steps that it saves.
+            previous = found[-2:] if have_own_hessians and not has_jumps else found[-1:]
+            model = _extrapolate_model(previous, penalty, factor)
+        if found and not have_own_hessians:
+            found += _refine_full_models(sample, penalty, model[None], [factor])
+        else:
+            found.append(_find_full_model(sample, penalty, model, max_decrement))
+    if sample is objective:
+        return found
+    models = np.array([coefficients for coefficients, _, _ in found])
+    factors = [_factor_hessian(found[i], penalties[i : i + 1]) for i in range(len(found))]
+    return _refine_full_models(objective, penalties, models, factors)
+
+
+def _extrapolate_model(
+    previous: list[FullModel], penalty: L2Penalties, factor: HessianFactor
+) -> np.ndarray:
+    """Return an estimate of the minimum at the next penalty, without reading rows.
+
+    It is the end of Newton's step from the last model. If two previous models are given, the step
+    uses the Hessian halfway, which is extrapolated from the change between these two models.
+    ``factor`` is the Hessian of the last model, with the next penalty.
+    """
+    model, gradients, hessians = previous[-1]
+    step = np.nan_to_num(_newton_step(previous[-1], penalty, factor)[0])
+    if len(previous) > 1:
+        model_change, hessian_change = model - previous[-2][0], hessians - previous[-2][2]
+        ratio = -np.sum(step * model_change) / max(np.sum(np.square(model_change)), 1e-300)
+        halfway = model, gradients, hessians + ratio / 2 * hessian_change
+        improved, _ = _newton_step(halfway, penalty)
+        step = np.where(np.isfinite(improved), improved, step)
+    return model - step
+
+
+def _refine_full_models(
+    objective: Objective, penalties: L2Penalties, models: np.ndarray, factors: list[HessianFactor]
+) -> list[FullModel]:
+    """Improve models of all rows by L-BFGS, and by Newton's method where that is not enough."""
+    max_decrement = _max_decrement(objective)
+    set_indices = np.full(len(models), len(objective.sets.group_fractions) - 1)
+    descent = JointLBFGS(objective, set_indices, penalties, models, factors)
+    improved = descent.approach_minima(max_decrement)
+    improved = np.where(np.isfinite(improved), improved, models)
+    derivatives = objective.gradients_and_hessians(improved, set_indices, by_group=True)
+    full_models = list(zip(improved, *derivatives, strict=True))
+    for i, full_model in enumerate(full_models):
+        penalty = penalties[i : i + 1]
+        decrement = _newton_step(full_model, penalty)[1]
+        if not decrement < max_decrement:
+            start = models[i] if np.isnan(decrement) else full_model[0]
+            full_models[i] = _find_full_model(objective, penalty, start, max_decrement)
+    return full_models
+
+
+def _max_decrement(objective: Objective) -> float:
+    """Return the decrement below which a model of all rows is close enough to its minimum."""
+    weights = objective.rows.weights
+    decrement = _MAX_DECREMENT_IF_SPARSE if stay_sparse(objective.rows) else _MAX_DECREMENT
+    return decrement * objective.tolerance * float(1 if weights is None else weights.mean())
+
+
+def _find_full_model(
+    objective: Objective, penalty: L2Penalties, model: np.ndarray, max_decrement: float
+) -> FullModel:
+    """Run Newton's method for all rows until the decrement is small enough.
+
+    If that is not reached, return the model with the smallest decrement.
+    """
+    best: FullModel | None = None
+    all_rows = np.array([len(objective.sets.group_fractions) - 1])
+    best_decrement, best_step, fraction = np.inf, np.zeros_like(model), 1.0
+    for _ in range(_MAX_STEPS):
+        gradients, hessians = objective.gradients_and_hessians(model[None], all_rows, True)
+        current = model, gradients[0], hessians[0]
+        step, decrement = _newton_step(current, penalty)
+        if np.isnan(decrement) and objective.hessian_precision == np.float32:
+            objective.hessian_precision = np.float64
+            continue
+        if decrement < best_decrement:
+            best, best_decrement, best_step, fraction = current, decrement, step, 1.0
+            if decrement < max_decrement:
+                break
+        elif best is None or fraction < _MIN_STEP_FRACTION:
+            break
+        else:  # the step was too long
+            fraction /= 4
+        model = best[0] - fraction * best_step
+    return best or current
+
+
+def factor_hessians(hessians: np.ndarray, are_free: np.ndarray) -> list[HessianFactor]:
+    """Return the Cholesky factors of Hessians (n_models, size, size), which are overwritten.
+
+    Only the coefficients with a True in ``are_free`` (n_models, size) may change.
+    """
+    diagonals = np.diagonal(hessians, axis1=1, axis2=2).copy()
+    scales = 1 / np.sqrt(np.maximum(diagonals, 1e-300))
+    hessians *= scales[:, :, None]
+    hessians *= scales[:, None]
+    models, columns = np.nonzero(~are_free)
+    hessians[models, columns] = hessians[models, :, columns] = 0
+    hessians[models, columns, columns] = 1
+    scales[~are_free] = 0
+    factors = []
+    for hessian, scale, diagonal in zip(hessians, scales, diagonals, strict=True):
+        cholesky, info = dpotrf(hessian.T, lower=True, overwrite_a=True)
+        factors.append(HessianFactor(cholesky, scale if info == 0 else scale * np.nan, diagonal))
+    return factors
+
+
+class JointLBFGS:
+    """L-BFGS for a batch of models, each with its Hessian as the initial matrix.
+
+    Parameters
+    ----------
+    objective : Objective
+    set_indices : ndarray of shape (n_models,)
+        The training set of each model.
+    penalties : L2Penalties
+    starts : ndarray of shape (n_models, n_outputs, width)
+    factors : list of HessianFactor
+        The Hessians at the starts or close to them.
+    gradients : ndarray of shape (n_models, n_outputs, width) or None
+        The gradients at the starts, if known.
+    has_own_hessians : bool
+        Whether the Hessians are exactly those at the starts, for the training rows of each model.
     """
 
     def __init__(
         self,
         objective: Objective,
-        set_of: np.ndarray,
-        penalties: LanePenalties,
+        set_indices: np.ndarray,
+        penalties: L2Penalties,
         starts: np.ndarray,
-        metrics: list[Metric],
-        slopes: np.ndarray | None = None,
-        are_own: bool = False,
+        factors: list[HessianFactor],
+        gradients: np.ndarray | None = None,
+        has_own_hessians: bool = False,
     ) -> None:
-        n_lanes, self._shape, size = len(starts), starts.shape[1:], starts[0].size
-        self._objective, self._set_of, self._penalties = objective, set_of, penalties
-        self._metrics = list(metrics)
-        self._models = starts.reshape(n_lanes, size).copy()
-        # The last models, their slopes, and the steps from them.
-        self._before, self._slopes, self._steps = np.zeros((3, n_lanes, size))
-        self._history = np.zeros((2, _MEMORY, n_lanes, size))
-        self._shares, self._has_step = np.ones(n_lanes), np.zeros(n_lanes, bool)
-        self._goes_on, self._gaps = np.zeros(n_lanes, bool), np.full(n_lanes, np.inf)
-        self._age, self._n_metrics = np.zeros((2, n_lanes), int)
-        self._before[:] = self._models
-        # The models at which the metrics were computed.
-        self._bases, self._has_jumps = self._models.copy(), np.isinf(objective.loss.most_bend)
-        self._are_own = np.full(n_lanes, are_own and not self._has_jumps)
-        is_definite = np.array([np.isfinite(metric.scales[0]) for metric in metrics])
-        if slopes is not None:  # the first step reads no row
-            self._slopes[:] = slopes.reshape(n_lanes, size)
-            self._steps[:] = np.nan_to_num(self._direction(np.arange(n_lanes), self._slopes))
+        n_models, self._shape, size = len(starts), starts.shape[1:], starts[0].size
+        self._objective, self._set_indices, self._penalties = objective, set_indices, penalties
+        self._factors = list(factors)
+        self._models = starts.reshape(n_models, size).copy()
+        # The models before the last step, their gradients, and the last step.
+        self._previous, self._gradients, self._steps = np.zeros((3, n_models, size))
+        self._previous[:] = self._models
+        # The last changes of models and of gradients.
+        self._history = np.zeros((2, _MEMORY, n_models, size))
+        self._step_fractions, self._has_step = np.ones(n_models), np.zeros(n_models, bool)
+        self._needs_step, self._gaps = np.zeros(n_models, bool), np.full(n_models, np.inf)
+        # The number of passes since the Hessian was computed, and the number of new Hessians.
+        self._n_passes, self._n_hessians = np.zeros((2, n_models), int)
+        # The models at which the Hessians were computed.
+        self._hessian_models = self._models.copy()
+        self._has_jumps = np.isinf(objective.loss.self_concordance)
+        self._has_own_hessian = np.full(n_models, has_own_hessians and not self._has_jumps)
+        is_definite = np.array([np.isfinite(factor.scales[0]) for factor in factors])
+        if gradients is not None:  # the first step reads no rows
+            self._gradients[:] = gradients.reshape(n_models, size)
+            every = np.arange(n_models)
+            self._steps[:] = np.nan_to_num(self._compute_steps(every, self._gradients))
             self._models -= self._steps
             self._has_step[:] = True
         if not np.all(is_definite):
-            objective.precision_of_hessians = np.float64
-            self._renew(np.flatnonzero(~is_definite))
+            objective.hessian_precision = np.float64
+            self._renew_hessians(np.flatnonzero(~is_definite))
 
-    def minima(self) -> np.ndarray:
-        """Return the models (n_lanes, n_outputs, width), NaN for those that do not converge."""
+    def find_minima(self) -> np.ndarray:
+        """Return the models (n_models, n_outputs, width), NaN for those that do not converge."""
         minima = np.full_like(self._models, np.nan)
-        most_metrics = _MOST_METRICS if self._shape[0] == 1 else _MOST_METRICS_OF_SEVERAL
-        lanes = np.flatnonzero(np.all(np.isfinite(self._models), axis=1))
-        # Beyond a tube in which it is flat, F may rise so steeply that a step is halved 20 times.
-        most_passes = _PASSES * (3 if self._objective.loss.is_flat else 1)
-        while len(lanes):
-            ends = self._descend(lanes, most_passes=most_passes)
-            if len(ends):
-                is_first = self._are_own[ends] & (self._n_metrics[ends] == 0)
-                are_alike = self._stay_alike(ends)
-                # A lane with a new metric, or its first one, still makes a step.
-                self._goes_on[ends] = ~are_alike & (is_first | (self._age[ends] == 1))
-                if np.any(self._goes_on[ends]) and self._objective.precision == np.float32:
+        is_single = self._shape[0] == 1
+        max_hessians = _MAX_HESSIANS if is_single else _MAX_HESSIANS_OF_SEVERAL_OUTPUTS
+        active = np.flatnonzero(np.all(np.isfinite(self._models), axis=1))
+        # Outside of a tube, F may rise so steeply that a step is halved 20 times.
+        max_passes = _PASSES_PER_HESSIAN * (3 if self._objective.loss.has_tube else 1)
+        while len(active):
+            ended = self._iterate(active, max_passes=max_passes)
+            if len(ended):
+                is_first = self._has_own_hessian[ended] & (self._n_hessians[ended] == 0)
+                are_valid = self._are_hessians_valid(ended)
+                # A model with a new Hessian, or with its first one, makes one more step first.
+                self._needs_step[ended] = ~are_valid & (is_first | (self._n_passes[ended] == 1))
+                if np.any(self._needs_step[ended]) and self._objective.precision == np.float32:
                     self._use_float64()
-                ends = ends[are_alike]
-            minima[ends] = self._models[ends]
-            lanes = np.setdiff1d(lanes, ends)
-            lanes = lanes[self._n_metrics[lanes] < most_metrics]
-            if not np.all(self._goes_on[lanes]):
-                self._renew(lanes[~self._goes_on[lanes]])
-            lanes = lanes[np.all(np.isfinite(self._models[lanes]), axis=1)]
+                ended = ended[are_valid]
+            minima[ended] = self._models[ended]
+            active = np.setdiff1d(active, ended)
+            active = active[self._n_hessians[active] < max_hessians]
+            if not np.all(self._needs_step[active]):
+                self._renew_hessians(active[~self._needs_step[active]])
+            active = active[np.all(np.isfinite(self._models[active]), axis=1)]
         return minima.reshape(-1, *self._shape)
 
-    def nearly(self, near: float) -> np.ndarray:
-        """Return models near the minima, if the Newton decrement soon falls below ``near``."""
-        ends = self._descend(np.arange(len(self._models)), near, _FEW_PASSES)
-        models = self._before.copy()  # whose slopes are computed
-        models[ends] = self._models[ends]
+    def approach_minima(self, max_decrement: float) -> np.ndarray:
+        """Return models closer to the minima, after few passes or below the given decrement."""
+        active = np.arange(len(self._models))
+        ended = self._iterate(active, max_decrement, _PASSES_OF_FULL_MODEL)
+        models = self._previous.copy()  # those whose gradients were computed
+        models[ended] = self._models[ended]
         return models.reshape(-1, *self._shape)
 
-    def _descend(
-        self, active: np.ndarray, near_enough: float = np.inf, most_passes: int = _PASSES
+    def _iterate(
+        self,
+        active: np.ndarray,
+        max_decrement: float = np.inf,
+        max_passes: int = _PASSES_PER_HESSIAN,
     ) -> np.ndarray:
-        """Iterate until all lanes end or their metrics are old; return the lanes that end."""
-        ends = []
+        """Make steps until each model meets the stopping criterion or needs a new Hessian.
+
+        ``active`` are the indices of the models. Return the indices of those that meet the
+        criterion.
+        """
+        ended = []
         while len(active):
-            sums, of_tests = self._objective.slopes(self._at(active), self._set_of[active])
-            self._penalties[active].add(self._at(active), sums)
-            slope, of_tests = sums.reshape(len(active), -1), of_tests.reshape(len(active), -1)
-            # F is convex: a step has gone too far if F rises at its end as it fell before.
-            falls = np.sum(self._slopes[active] * self._steps[active], axis=1)
-            rises = -np.sum(slope * self._steps[active], axis=1)
-            is_far = self._has_step[active] & ~(rises <= _MOST_RISE * falls)
-            far, near = active[is_far], active[~is_far]
-            self._shares[far] /= 2
-            self._models[far] = self._before[far] - self._shares[far, None] * self._steps[far]
-            slope, of_tests = slope[~is_far], of_tests[~is_far]
-            self._remember(near, slope)
-            steps = self._direction(near, slope)
-            self._steps[near], self._shares[near], self._has_step[near] = steps, 1, True
-            self._models[near] -= steps
-            decrements = np.abs(np.sum(steps * slope, axis=1))
-            changes = np.abs(np.sum(of_tests * steps, axis=1))
-            # The order of the losses of outlying rows.
-            losses = np.abs(np.sum(of_tests * self._models[near], axis=1))
-            losses[self._n_metrics[near] < _MANY_METRICS] = 0
-            tolerance = np.maximum(self._objective.tolerance, _LARGE_SHARE * losses)
-            is_end = (changes < _MOST_CHANGE * tolerance) & (decrements < near_enough)
-            is_end &= ~self._goes_on[near]
-            self._goes_on[near] = False
-            lanes, of_tests = near[is_end], of_tests[is_end]
-            of_means = self._direction(lanes, of_tests)
-            norms = np.sum(of_tests * of_means, axis=1)
-            self._gaps[lanes] = np.sqrt(decrements[is_end] * norms) / tolerance[is_end]
-            is_end = self._gaps[lanes] < MOST_GAP
-            lanes = lanes[is_end]
+            models, set_indices = self._reshape_models(active), self._set_indices[active]
+            gradients, test_gradients = self._objective.gradients(models, set_indices)
+            self._penalties[active].add_gradients(models, gradients)
+            gradients = gradients.reshape(len(active), -1)
+            test_gradients = test_gradients.reshape(len(active), -1)
+            # F is convex: if it rises at the end of a step about as steeply as it fell at its
+            # start, the step is too long.
+            falls = np.sum(self._gradients[active] * self._steps[active], axis=1)
+            rises = -np.sum(gradients * self._steps[active], axis=1)
+            is_too_long = self._has_step[active] & ~(rises <= _MAX_RISE * falls)
+            halved, stepped = active[is_too_long], active[~is_too_long]
+            self._step_fractions[halved] /= 2
+            shortened = self._step_fractions[halved, None] * self._steps[halved]
+            self._models[halved] = self._previous[halved] - shortened
+            gradients, test_gradients = gradients[~is_too_long], test_gradients[~is_too_long]
+            self._update_history(stepped, gradients)
+            steps = self._compute_steps(stepped, gradients)
+            self._steps[stepped], self._step_fractions[stepped] = steps, 1
+            self._has_step[stepped] = True
+            self._models[stepped] -= steps
+            decrements = np.abs(np.sum(steps * gradients, axis=1))
+            changes = np.abs(np.sum(test_gradients * steps, axis=1))
+            # The order of magnitude of the losses of outlying rows.
+            losses = np.abs(np.sum(test_gradients * self._models[stepped], axis=1))
+            losses[self._n_hessians[stepped] < _MANY_HESSIANS] = 0
+            tolerance = np.maximum(self._objective.tolerance, _TOLERANCE_PER_LARGE_LOSS * losses)
+            is_end = (changes < _MAX_CHANGE * tolerance) & (decrements < max_decrement)
+            is_end &= ~self._needs_step[stepped]
+            self._needs_step[stepped] = False
+            ending, test_gradients = stepped[is_end], test_gradients[is_end]
+            test_steps = self._compute_steps(ending, test_gradients)
+            norms = np.sum(test_gradients * test_steps, axis=1)  # squared
+            self._gaps[ending] = np.sqrt(decrements[is_end] * norms) / tolerance[is_end]
+            is_end = self._gaps[ending] < MAX_GAP
+            ending = ending[is_end]
             if self._objective.precision == np.float32:
-                # The rounding errors of the mean losses.
-                squares = np.reshape(
-                    [self._metrics[lane].diagonal for lane in lanes], (len(lanes), slope.shape[1])
+                # The rounding errors of the mean test losses.
+                diagonals = np.reshape(
+                    [self._factors[i].diagonal for i in ending], (len(ending), gradients.shape[1])
                 )
-                rounding = np.sum(np.square(of_means[is_end]) * squares, axis=1)
-                rounding *= 1 + np.sum(np.square(self._models[lanes]), axis=1)
-                if np.any(_ROUNDING * np.sqrt(rounding) > _MOST_ROUNDING):
+                rounding = np.sum(np.square(test_steps[is_end]) * diagonals, axis=1)
+                rounding *= 1 + np.sum(np.square(self._models[ending]), axis=1)
+                if np.any(_FLOAT32_ROUNDING * np.sqrt(rounding) > _MAX_ROUNDING):
                     self._use_float64()
-                    lanes = lanes[:0]
-            ends.append(lanes)
-            self._age[active] += 1
-            active = np.setdiff1d(active, ends[-1])
-            active = active[self._age[active] < most_passes]
-        return np.concatenate(ends)
+                    ending = ending[:0]
+            ended.append(ending)
+            self._n_passes[active] += 1
+            active = np.setdiff1d(active, ended[-1])
+            active = active[self._n_passes[active] < max_passes]
+        return np.concatenate(ended)
 
     def _use_float64(self) -> None:
-        """Compute products in float64 from now on, without the history of rounded slopes."""
-        self._objective.precision = self._objective.precision_of_hessians = np.float64
+        """Compute products in float64 from now on, and discard the history of float32."""
+        self._objective.precision = self._objective.hessian_precision = np.float64
         self._history[:], self._has_step[:] = 0, False
 
-    def _at(self, lanes: np.ndarray) -> np.ndarray:
-        return self._models[lanes].reshape(-1, *self._shape)
+    def _reshape_models(self, indices: np.ndarray) -> np.ndarray:
+        return self._models[indices].reshape(-1, *self._shape)
 
-    def _remember(self, lanes: np.ndarray, slopes: np.ndarray) -> None:
-        """Append the last changes of models and of slopes to the histories."""
-        moved = self._models[lanes] - self._before[lanes], slopes - self._slopes[lanes]
-        is_convex = self._has_step[lanes] & (np.sum(moved[0] * moved[1], axis=1) > 0)
-        these = lanes[is_convex]
-        self._history[:, :-1, these] = self._history[:, 1:, these]
-        self._history[:, -1, these] = moved[0][is_convex], moved[1][is_convex]
-        self._before[lanes], self._slopes[lanes] = self._models[lanes], slopes
+    def _update_history(self, indices: np.ndarray, gradients: np.ndarray) -> None:
+        """Append the last changes of models and of gradients to the histories."""
+        steps = self._models[indices] - self._previous[indices]
+        changes = gradients - self._gradients[indices]
+        is_convex = self._has_step[indices] & (np.sum(steps * changes, axis=1) > 0)
+        updated = indices[is_convex]
+        self._history[:, :-1, updated] = self._history[:, 1:, updated]
+        self._history[:, -1, updated] = steps[is_convex], changes[is_convex]
+        self._previous[indices], self._gradients[indices] = self._models[indices], gradients
 
-    def _direction(self, lanes: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        """Return the steps that L-BFGS subtracts from models, by its two loops."""
-        n_pairs = min(_MEMORY, 1 + int(self._age[lanes].max(initial=0)))
-        steps, changes = self._history[:, _MEMORY - n_pairs :, lanes]
+    def _compute_steps(self, indices: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+        """Return the steps of L-BFGS, which are subtracted from models.
+
+        This is the two-loop recursion (Nocedal & Wright 2006, algorithm 7.4).
+        """
+        n_pairs = min(_MEMORY, 1 + int(self._n_passes[indices].max(initial=0)))
+        steps, changes = self._history[:, _MEMORY - n_pairs :, indices]
         products = np.sum(steps * changes, axis=2)
-        shares = np.divide(1, products, out=np.zeros_like(products), where=products > 0)
-        step, alphas = slopes.copy(), np.zeros_like(products)
+        rhos = np.divide(1, products, out=np.zeros_like(products), where=products > 0)
+        step, alphas = gradients.copy(), np.zeros_like(products)
         for i in range(n_pairs - 1, -1, -1):
-            alphas[i] = shares[i] * np.sum(steps[i] * step, axis=1)
+            alphas[i] = rhos[i] * np.sum(steps[i] * step, axis=1)
             step -= alphas[i][:, None] * changes[i]
-        metrics = [self._metrics[lane] for lane in lanes]
-        for _, run in groupby(range(len(lanes)), lambda i: id(metrics[i])):
-            these = list(run)  # next to each other, with the same metric
-            step[these] = metrics[these[0]].steps(step[these])
-        step[~self._penalties.is_free[lanes]] = 0
+        factors = [self._factors[i] for i in indices]
+        # Consecutive models with the same factor are solved in one call.
+        for _, group in groupby(range(len(indices)), lambda i: id(factors[i])):
+            run = list(group)
+            step[run] = factors[run[0]].solve(step[run])
+        step[~self._penalties.is_free[indices]] = 0
         for i in range(n_pairs):
-            beta = shares[i] * np.sum(changes[i] * step, axis=1)
+            beta = rhos[i] * np.sum(changes[i] * step, axis=1)
             step += (alphas[i] - beta)[:, None] * steps[i]
         return step
 
-    def _stay_alike(self, lanes: np.ndarray) -> np.ndarray:
-        """Return whether the second derivatives of lanes are still those of their metrics.
+    def _are_hessians_valid(self, indices: np.ndarray) -> np.ndarray:
+        """Return whether the Hessian of each model is still valid at the minimum.
 
-        If a fold is nearly separable, they vanish on the way to its minimum. In an old metric the
-        remaining way then looks short. Models that have moved predictors by r have at least
-        exp(-c r) of the second derivatives of their metrics. So if the last step has moved them by
-        s, the remaining steps move them by s exp(c r) at most, and first derivatives of test
-        losses grow by about this power of e. A smaller gap makes up for both.
+        If a fold is nearly separable, second derivatives vanish on the way to its minimum. The
+        distance to the minimum then looks short in an outdated Hessian. If predictors have changed
+        by r since the Hessian was computed, at least exp(-c r) of all second derivatives remains.
+        So if the last step has changed predictors by s, the remaining steps change them by at most
+        s exp(c r), and the first derivatives of test losses grow by about this power of e. A
+        smaller gap makes up for both.
         """
-        set_of, objective = self._set_of[lanes], self._objective
-        are_own, bend = self._are_own[lanes], objective.loss.most_bend
-        moves, steps = self._models[lanes] - self._bases[lanes], self._steps[lanes]
-        shares = np.where(are_own, self._gaps[lanes] / MOST_GAP, 1)
-        most = -np.log(np.clip(shares, _SMALLEST_SHARE, _LEAST_SHARE))
-        if self._has_jumps:  # moves bound nothing
-            moves, bend, most = np.zeros_like(moves), 1.0, np.full(len(lanes), _MOST_REACH)
-            if objective.loss.is_flat:
-                most[:] = _MOST_REACH_IF_FLAT * np.sqrt(objective.tolerance)
-                # Steps of L-BFGS are short where it has just met the edge of the tube.
-                for i, lane in enumerate(lanes):
-                    steps[i] = self._metrics[lane].steps(self._slopes[[lane]])[0]
-        are_alike = np.zeros(len(lanes), bool)
-        for reach in (objective.most_reach, objective.reach):
-            if not len(left := np.flatnonzero(~are_alike)):
+        set_indices, objective = self._set_indices[indices], self._objective
+        has_own, c = self._has_own_hessian[indices], objective.loss.self_concordance
+        moves, steps = self._models[indices] - self._hessian_models[indices], self._steps[indices]
+        fractions = np.where(has_own, self._gaps[indices] / MAX_GAP, 1)
+        limits = -np.log(np.clip(fractions, _MIN_GAP_FRACTION, _MIN_CURVATURE_FRACTION))
+        if self._has_jumps:  # the change since the Hessian bounds nothing
+            moves, c, limits = (
+                np.zeros_like(moves),
+                1.0,
+                np.full_like(limits, _MAX_PREDICTOR_CHANGE),
+            )
+            if objective.loss.has_tube:
+                limits[:] = _MAX_PREDICTOR_CHANGE_IN_TUBE * np.sqrt(objective.tolerance)
+                # L-BFGS makes short steps right after it has met the edge of the tube.
+                for position, i in enumerate(indices):
+                    steps[position] = self._factors[i].solve(self._gradients[[i]])[0]
+        are_valid = np.zeros(len(indices), bool)
+        # Bounds take less time and are often enough.
+        for measure in (objective.bound_predictor_changes, objective.max_predictor_changes):
+            if not len(left := np.flatnonzero(~are_valid)):
                 break
             both = np.concatenate([moves[left], steps[left]]).reshape(-1, *self._shape)
-            moved, last = bend * reach(both, np.tile(set_of[left], 2)).reshape(2, -1)
+            moved, last = c * measure(both, np.tile(set_indices[left], 2)).reshape(2, -1)
             with np.errstate(over="ignore", invalid="ignore"):
-                are_alike[left] = moved + last * np.exp(moved) < most[left]
-        others = np.flatnonzero(are_alike & ~are_own)
+                are_valid[left] = moved + last * np.exp(moved) < limits[left]
+        others = np.flatnonzero(are_valid & ~has_own)
         if len(others):
-            lanes, set_of = lanes[others], set_of[others]
-            there = objective.diagonals(self._at(lanes), set_of)
-            there += self._penalties.diagonals[lanes, None]
-            of_metrics = [self._metrics[lane].diagonal for lane in lanes]
-            is_like = there > _LEAST_LIKENESS * np.reshape(of_metrics, there.shape)
-            is_like |= ~self._penalties.is_free[lanes].reshape(there.shape)
-            are_alike[others] = np.all(is_like, axis=(1, 2))
-        return are_alike
+            indices, set_indices = indices[others], set_indices[others]
+            diagonals = objective.hessian_diagonals(self._reshape_models(indices), set_indices)
+            diagonals += self._penalties.hessian_diagonals[indices, None]
+            factored = np.reshape([self._factors[i].diagonal for i in indices], diagonals.shape)
+            is_close = diagonals > _MIN_DIAGONAL_FRACTION * factored
+            is_close |= ~self._penalties.is_free[indices].reshape(diagonals.shape)
+            are_valid[others] = np.all(is_close, axis=(1, 2))
+        return are_valid
 
-    def _renew(self, lanes: np.ndarray) -> None:
-        """Move lanes back to their last models with slopes, and compute the metrics there."""
-        self._models[lanes] = self._before[lanes]
-        at_once = max(1, _MOST_BYTES // (8 * self._metrics[0].factor.size))
-        for part in np.split(lanes, range(at_once, len(lanes), at_once)):
-            _, hessians = self._objective.curvature(self._at(part), self._set_of[part], False)
-            self._penalties[part].add_to(hessians[:, 0])
-            metrics = metrics_of(hessians[:, 0], self._penalties.is_free[part])
-            for lane, metric in zip(part, metrics, strict=True):
-                self._metrics[lane] = metric
-        is_lost = np.array([not np.isfinite(self._metrics[lane].scales[0]) for lane in lanes])
-        if np.any(is_lost) and self._objective.precision_of_hessians == np.float32:
-            self._objective.precision_of_hessians = np.float64
-            self._renew(lanes[is_lost])
-        self._history[:, :, lanes], self._age[lanes], self._has_step[lanes] = 0, 0, False
-        self._n_metrics[lanes] += 1
-        if np.any(self._n_metrics[lanes] >= _MANY_METRICS):  # rounding may stand in the way
+    def _renew_hessians(self, indices: np.ndarray) -> None:
+        """Move models back to where their gradients are known, and compute the Hessians there."""
+        self._models[indices] = self._previous[indices]
+        size = max(1, _MAX_BYTES // (8 * self._factors[0].cholesky.size))
+        for batch in np.split(indices, range(size, len(indices), size)):
+            _, hessians = self._objective.gradients_and_hessians(
+                self._reshape_models(batch), self._set_indices[batch], by_group=False
+            )
+            self._penalties[batch].add_hessians(hessians[:, 0])
+            factors = factor_hessians(hessians[:, 0], self._penalties.is_free[batch])
+            for i, factor in zip(batch, factors, strict=True):
+                self._factors[i] = factor
+        is_indefinite = np.array([not np.isfinite(self._factors[i].scales[0]) for i in indices])
+        if np.any(is_indefinite) and self._objective.hessian_precision == np.float32:
+            self._objective.hessian_precision = np.float64
+            self._renew_hessians(indices[is_indefinite])
+        self._history[:, :, indices], self._n_passes[indices] = 0, 0
+        self._has_step[indices] = False
+        self._n_hessians[indices] += 1
+        if np.any(self._n_hessians[indices] >= _MANY_HESSIANS):  # rounding may be the obstacle
             self._use_float64()
-        self._bases[lanes], self._are_own[lanes] = self._models[lanes], not self._has_jumps
+        self._hessian_models[indices] = self._models[indices]
+        self._has_own_hessian[indices] = not self._has_jumps

@@ -1,7 +1,7 @@
 """Losses of rows, and the training sets over which they are summed.
 
-Training sets are unions of groups of rows. Losses are given by their derivatives in predictors
-z = x.w.
+A training set is a union of groups of rows. Losses are given by their derivatives with respect to
+the linear predictors z = x.w.
 """
 
 from __future__ import annotations
@@ -36,309 +36,335 @@ from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.types import Array
 
-# The most groups of rows whose sums are computed.
-_MOST_GROUPS = 128
+# With more groups of rows, sums are not computed separately for each group.
+_MAX_GROUPS = 128
 
 
-class Sets(NamedTuple):
+class TrainingSets(NamedTuple):
     """The training set of each fold, followed by the set of all rows.
 
-    Rows that train and test the same models have the same *kind*.
+    Two rows are of the same *kind* if they train the same models and test the same models.
 
     Attributes
     ----------
     rows : list of slice or ndarray of int
-        The rows of each kind, or all rows in the order of their kinds if there are many.
+        The indices of the rows of each kind. If there are more than 128 kinds, this is a single
+        array with the indices of all rows, sorted by kind.
     kinds : list of (int or ndarray of int)
-        The kind of each part of ``rows``, or of each of its rows.
+        For each entry of ``rows``, its kind, or an array with the kind of each row.
     is_trained, is_tested : ndarray of shape (n_sets, n_kinds), bool
-        Which kinds train the model of each set, and which test it.
-    shares : ndarray of shape (n_sets, n_groups)
-        The part of each group that trains. Groups are the kinds, or one of all rows.
+        Whether the rows of a kind train the model of each set, and whether they test it.
+    group_fractions : ndarray of shape (n_sets, n_groups)
+        The fraction of the rows of each group that are in each set. The groups are the kinds. If
+        there are more than 128 kinds, all rows are one group.
     """
 
     rows: list[RowIndices]
     kinds: list[int | Array]
     is_trained: Array
     is_tested: Array
-    shares: Array
+    group_fractions: Array
 
     @classmethod
-    def of(cls, chunks: Chunks) -> Sets:
-        """Return the training sets of chunks."""
+    def from_chunks(cls, chunks: Chunks) -> TrainingSets:
+        """Return the training sets of all folds."""
         k, n = chunks.n_chunks, chunks.n_rows
         if chunks.trains is None:  # a partition; the rows before the first chunk train all models
-            rows = [slice(*ends) for ends in pairwise([0, *chunks.bounds.tolist()])]
+            rows = [slice(*bounds) for bounds in pairwise([0, *chunks.bounds.tolist()])]
             is_tested = np.vstack([np.eye(k + 1, dtype=bool)[1:], np.zeros(k + 1, bool)])
             if rows[0].stop == 0:
                 rows, is_tested = rows[1:], is_tested[:, 1:]
-            shares = (~is_tested).astype(float)
-            return cls([*rows], [*range(len(rows))], ~is_tested, is_tested, shares)
-        of_rows = np.zeros((n, 2, k), bool)
+            fractions = (~is_tested).astype(float)
+            return cls([*rows], [*range(len(rows))], ~is_tested, is_tested, fractions)
+        masks = np.zeros((n, 2, k), bool)  # whether each row trains and tests each model
         for chunk in range(k):
             for part in chunks.train_parts(chunk):
-                of_rows[part, 0, chunk] = True
-            of_rows[chunks.test_rows(chunk, chunk + 1), 1, chunk] = True
-        bits = np.packbits(of_rows.reshape(n, -1), axis=1)
-        _, first, kind_of = np.unique(bits, axis=0, return_index=True, return_inverse=True)
-        kind_of = kind_of.ravel()
-        of_kinds = of_rows[first].transpose(1, 2, 0)
-        is_trained = np.vstack([of_kinds[0], np.ones(len(first), bool)])
-        is_tested = np.vstack([of_kinds[1], np.zeros(len(first), bool)])
-        order = np.argsort(kind_of, kind="stable")
-        ends = np.cumsum(np.bincount(kind_of))
-        if len(first) > _MOST_GROUPS:
-            shares = (is_trained @ np.bincount(kind_of) / n)[:, None]
-            return cls([order], [kind_of[order]], is_trained, is_tested, shares)
-        parts = np.split(order, ends[:-1])
-        shares = is_trained.astype(float)
-        return cls([*parts], [*range(len(first))], is_trained, is_tested, shares)
+                masks[part, 0, chunk] = True
+            masks[chunks.test_rows(chunk, chunk + 1), 1, chunk] = True
+        bits = np.packbits(masks.reshape(n, -1), axis=1)
+        _, first, kinds = np.unique(bits, axis=0, return_index=True, return_inverse=True)
+        kinds = kinds.ravel()
+        trained, tested = masks[first].transpose(1, 2, 0)
+        is_trained = np.vstack([trained, np.ones(len(first), bool)])
+        is_tested = np.vstack([tested, np.zeros(len(first), bool)])
+        order = np.argsort(kinds, kind="stable")
+        stops = np.cumsum(np.bincount(kinds))
+        if len(first) > _MAX_GROUPS:
+            fractions = (is_trained @ np.bincount(kinds) / n)[:, None]
+            return cls([order], [kinds[order]], is_trained, is_tested, fractions)
+        fractions = is_trained.astype(float)
+        rows_by_kind = np.split(order, stops[:-1])
+        return cls([*rows_by_kind], [*range(len(first))], is_trained, is_tested, fractions)
 
-    def within(self, start: int, stop: int) -> Sets:
-        """Return these sets for the rows start to stop - 1, numbered from start."""
+    def restrict(self, start: int, stop: int) -> TrainingSets:
+        """Return the sets restricted to the rows start to stop - 1, with indices from 0."""
         rows: list[RowIndices] = []
         for part in self.rows:
             assert isinstance(part, slice)
-            begin, end = np.clip([part.start - start, part.stop - start], 0, stop - start)
-            rows.append(slice(int(begin), int(end)))
+            bounds = np.clip([part.start - start, part.stop - start], 0, stop - start)
+            rows.append(slice(*bounds.tolist()))
         return self._replace(rows=rows)
 
     def blocks(self, size: int) -> Iterator[tuple[RowIndices, Array, Array]]:
-        """Yield blocks of at most ``size`` rows, with masks of the sets that they train and test.
+        """Yield blocks of at most ``size`` rows with two masks of shape (n_rows or 1, n_sets).
 
-        The masks are of shape (n_rows or 1, n_sets).
+        The first mask tells in which sets each row is trained on, and the second one for which
+        sets it is a test row.
         """
         for part, kinds in zip(self.rows, self.kinds, strict=True):
-            begin = 0
+            start = 0
             for block in blocks(part, size):
-                end = begin + count_rows(block)
-                kind = kinds[begin:end] if isinstance(kinds, np.ndarray) else [kinds]
+                stop = start + count_rows(block)
+                kind = kinds[start:stop] if isinstance(kinds, np.ndarray) else [kinds]
                 yield block, self.is_trained[:, kind].T, self.is_tested[:, kind].T
-                begin = end
+                start = stop
 
-    def spans(
+    def group_blocks(
         self, size: int, by_group: bool
     ) -> Iterator[tuple[RowIndices, Array, list[tuple[int, slice]]]]:
-        """Yield blocks of at most ``size`` rows, the sets that they train, and their groups.
+        """Yield blocks of at most ``size`` rows with the rows of each group in a block.
 
-        With ``by_group`` all rows train, and a block may have rows of several groups. Otherwise
-        all rows are one group.
+        Parameters
+        ----------
+        size : int
+        by_group : bool
+            Whether to divide blocks into groups. Otherwise all rows are in group 0.
+
+        Yields
+        ------
+        block : slice or ndarray of int
+            The row indices.
+        is_trained : ndarray of shape (n_rows or 1, n_sets)
+            The mask of ``blocks``; True for all rows if ``by_group``.
+        groups : list of (int, slice)
+            The index of each group that has rows in the block, and the position of these rows.
         """
         if not by_group:
             for block, is_trained, _ in self.blocks(size):
                 yield block, is_trained, [(0, slice(None))]
             return
-        ends = np.cumsum([0, *(count_rows(part) for part in self.rows)])
-        rows: RowIndices = slice(0, ends[-1])
+        offsets = np.cumsum([0, *(count_rows(part) for part in self.rows)])
+        rows: RowIndices = slice(0, offsets[-1])
         if not all(isinstance(part, slice) for part in self.rows):
             rows = np.concatenate([np.r_[part] for part in self.rows])
-        all_train = np.ones((1, len(self.shares)), bool)
-        for begin, block in zip(range(0, ends[-1], size), blocks(rows, size), strict=True):
-            bounds = np.clip(ends - begin, 0, count_rows(block)).tolist()
-            parts = enumerate(slice(*bound) for bound in pairwise(bounds))
+        all_train = np.ones((1, len(self.group_fractions)), bool)
+        for start, block in zip(range(0, offsets[-1], size), blocks(rows, size), strict=True):
+            bounds = np.clip(offsets - start, 0, count_rows(block)).tolist()
+            groups = enumerate(slice(*bound) for bound in pairwise(bounds))
             yield (
                 block,
                 all_train,
-                [(group, part) for group, part in parts if part.stop > part.start],
+                [(group, part) for group, part in groups if part.stop > part.start],
             )
 
 
-def spread_in_sets(rows: PreparedRows, sets: Sets) -> tuple[Spread, Array]:
-    """Return the spread of the columns in each training set, and the sums of weights (n_sets,).
+def training_set_statistics(rows: PreparedRows, sets: TrainingSets) -> tuple[Spread, Array]:
+    """Compute the column statistics of each training set, and its total sample weight.
 
-    The parts of the spread are of shape (n_sets, n_features), the numbers of rows (n_sets, 1).
-    Minimum and maximum are those of rows with a positive weight, without missing values. The other
-    parts are not weighted, as in a ``StandardScaler``.
+    Minimum and maximum ignore missing values and rows of weight 0. Mean and variance are not
+    weighted, as in a ``StandardScaler``.
+
+    Returns
+    -------
+    statistics : Spread
+        Arrays of shape (n_sets, n_features); ``n_rows`` has the shape (n_sets, 1).
+    totals : ndarray of shape (n_sets,)
     """
-    # Read all rows once where their groups are few, or else the rows of each set.
+    # With few groups, all rows are read once; with many, the rows of each set are read.
     units, order, kinds = sets.rows, sets.rows[0], sets.kinds[0]
     if are_many := isinstance(order, np.ndarray) and isinstance(kinds, np.ndarray):
-        units = [order[of_kinds[kinds]] for of_kinds in sets.is_trained]
-    spreads, totals = zip(*(_spread_of_unit(rows, part) for part in units), strict=True)
-    counts, mean, squares, low, high = (np.array(x) for x in zip(*spreads, strict=True))
+        units = [order[is_trained[kinds]] for is_trained in sets.is_trained]
+    statistics, totals = zip(*(_compute_statistics(rows, part) for part in units), strict=True)
+    counts, mean, squares, low, high = (np.array(x) for x in zip(*statistics, strict=True))
     if are_many:
         return Spread(counts[:, None], mean, squares, low, high), np.array(totals)
-    # Each set is merged from its groups, because a subtraction would lose digits.
-    of_sets = sets.is_trained * counts
-    sizes = of_sets.sum(axis=1)[:, None]
-    means = of_sets @ mean / sizes
+    # Statistics of groups are merged. Subtracting a fold from all rows would lose digits.
+    set_counts = sets.is_trained * counts
+    sizes = set_counts.sum(axis=1)[:, None]
+    means = set_counts @ mean / sizes
     squares = sets.is_trained @ squares + np.einsum(
-        "sg,sgj->sj", of_sets, np.square(mean[None] - means[:, None])
+        "sg,sgj->sj", set_counts, np.square(mean[None] - means[:, None])
     )
     low = np.array([low[x].min(axis=0) for x in sets.is_trained])
     high = np.array([high[x].max(axis=0) for x in sets.is_trained])
     return Spread(sizes, means, squares, low, high), sets.is_trained @ np.array(totals)
 
 
-def cached_spread_in_sets(
-    rows: PreparedRows, sets: Sets, keep: ArrayCache
+def cached_training_set_statistics(
+    rows: PreparedRows, sets: TrainingSets, cache: ArrayCache
 ) -> tuple[Spread, Array]:
-    """Return ``spread_in_sets``, cached for further candidates."""
-    n_sets, d = len(sets.shares), rows.n_features
+    """Return ``training_set_statistics`` from the cache, or compute and cache them."""
+    n_sets, d = len(sets.group_fractions), rows.n_features
 
-    def fill(numbers: Array) -> None:
-        spread, totals = spread_in_sets(rows, sets)
-        numbers[:] = np.column_stack([totals, *spread]).ravel()
+    def fill(buffer: Array) -> None:
+        statistics, totals = training_set_statistics(rows, sets)
+        buffer[:] = np.column_stack([totals, *statistics]).ravel()
 
-    numbers = keep("spread of columns", n_sets * (4 * d + 2), fill).reshape(n_sets, -1)
-    return Spread(numbers[:, 1:2], *np.split(numbers[:, 2:], 4, axis=1)), numbers[:, 0]
+    flat = cache("spread of columns", n_sets * (4 * d + 2), fill).reshape(n_sets, -1)
+    return Spread(flat[:, 1:2], *np.split(flat[:, 2:], 4, axis=1)), flat[:, 0]
 
 
-def deviations(spread: Spread) -> Array:
-    """Return standard deviations; 1 where the variance is below its rounding error."""
-    variance = spread.squares / spread.n_rows
-    is_small = is_rounding(variance, spread.n_rows, spread.mean)
+def standard_deviations(statistics: Spread) -> Array:
+    """Return the standard deviations, 1 if a variance is below its rounding error."""
+    variance = statistics.squares / statistics.n_rows
+    is_small = is_rounding(variance, statistics.n_rows, statistics.mean)
     return np.where(is_small, 1, np.sqrt(variance))
 
 
-def _spread_there(block: Block, start: int, stop: int) -> tuple[Spread, float]:
-    return _spread_of_unit(block.rows, slice(start, stop))
+def _compute_block_statistics(block: Block, start: int, stop: int) -> tuple[Spread, float]:
+    return _compute_statistics(block.rows, slice(start, stop))
 
 
-def _spread_of_unit(rows: PreparedRows, part: RowIndices) -> tuple[Spread, float]:
-    """Return the spread of each column over some rows, and the rows' total weight."""
+def _compute_statistics(rows: PreparedRows, part: RowIndices) -> tuple[Spread, float]:
+    """Return the column statistics of the rows ``part``, and the total weight of these rows."""
     if isinstance(rows.X, RemoteBlocks):
         assert isinstance(part, slice)
-        of_blocks, totals = zip(*rows.X.over(part.start, part.stop, _spread_there), strict=True)
-        return reduce(merge_spreads, of_blocks), sum(totals)
+        results = rows.X.over(part.start, part.stop, _compute_block_statistics)
+        block_statistics, totals = zip(*results, strict=True)
+        return reduce(merge_spreads, block_statistics), sum(totals)
     if isinstance(rows.X, SparseRows) and rows.weights is None and rows.maps is None:
         matrix = rows.X[part].as_given(0, count_rows(part), rows.n_features).astype(np.float64)
         mean, variance = mean_variance_axis(matrix, axis=0)
         n = matrix.shape[0]
         return Spread(n, mean, variance * n, *min_max_axis(matrix, axis=0)), float(n)
-    d, maps, spreads, total = rows.n_features, rows.maps, [], 0.0
+    d, maps, statistics, total = rows.n_features, rows.maps, [], 0.0
     buffer = np.empty((BLOCK, d if maps is None else maps.n_columns))
-    for numbers in blocks(part):
-        block = buffer[: count_rows(numbers)]
-        copy_rows(rows, numbers, block)
+    for indices in blocks(part):
+        block = buffer[: count_rows(indices)]
+        copy_rows(rows, indices, block)
         X = block[:, :d]
-        spread = spread_of(X)
-        weights = np.ones(len(X)) if rows.weights is None else rows.weights[numbers]
+        of_block = spread_of(X)
+        weights = np.ones(len(X)) if rows.weights is None else rows.weights[indices]
         total += float(weights.sum())
         if rows.weights is not None or maps is not None:
             if maps is not None:
                 X[:, maps.filled] = np.where(block[:, d:] == 1, np.nan, X[:, maps.filled])
             X = X[weights > 0]
             low = np.fmin.reduce(X, axis=0, initial=np.inf)
-            spread = spread._replace(low=low, high=np.fmax.reduce(X, axis=0, initial=-np.inf))
-        spreads.append(spread)
-    return reduce(merge_spreads, spreads), total
+            high = np.fmax.reduce(X, axis=0, initial=-np.inf)
+            of_block = of_block._replace(low=low, high=high)
+        statistics.append(of_block)
+    return reduce(merge_spreads, statistics), total
 
 
 class PredictorLoss(ABC):
-    """The loss of a row, which depends on ``n_outputs`` linear predictors.
+    """The loss of a row as a function of its ``n_outputs`` linear predictors.
 
     Attributes
     ----------
     n_outputs : int
-    is_steady : bool
-        Whether first derivatives are bounded, so that sums of float32 keep their digits.
-    most_bend : float
-        The largest relative change of second derivatives if predictors change by 1.
-    is_flat : bool
-        Whether it is constant within a tube, as an epsilon-insensitive loss.
+    has_bounded_gradient : bool
+        Whether first derivatives are bounded, which makes sums in float32 exact enough.
+    self_concordance : float
+        The constant c in |loss'''| <= c loss''; infinity if second derivatives jump.
+    has_tube : bool
+        Whether the loss is constant within a tube, as an epsilon-insensitive loss.
     """
 
     n_outputs = 1
-    is_steady = is_flat = False
-    most_bend = 1.0
+    has_bounded_gradient = has_tube = False
+    self_concordance = 1.0
 
-    def unit(self, y: Array) -> float:
-        """Return the scale of losses in the units of the targets."""
+    def typical_loss(self, y: Array) -> float:
+        """Return the order of magnitude of a row's loss, which depends on the unit of y."""
         return 1.0
 
     @abstractmethod
-    def first(self, y: Array, weights: Array | None) -> Array:
+    def initial_intercepts(self, y: Array, weights: Array | None) -> Array:
         """Return the intercepts (n_outputs,) of the best model without coefficients."""
 
     @abstractmethod
     def differentiate(self, z: Array, y: Array) -> None:
-        """Replace the predictors of several models by the derivatives of the losses in them.
+        """Replace predictors by the derivatives of the loss with respect to them, in place.
 
         Parameters
         ----------
         z : ndarray of shape (n_rows, n_models, n_outputs)
+            The predictors of several models.
         y : ndarray of shape (n_rows,)
         """
 
     @abstractmethod
-    def bends(self, z: Array, y: Array) -> Array:
-        """Return the second derivatives in each predictor; all arrays as in ``differentiate``."""
+    def second_derivatives(self, z: Array, y: Array) -> Array:
+        """Return the second derivative of the loss with respect to each predictor.
 
-    def curvatures(self, z: Array, y: Array) -> Array:
-        """Return the second derivatives at the predictors (n_rows, n_outputs) of one model.
-
-        They are of shape (n_rows, n_outputs, n_outputs).
+        The arrays have the same shapes as in ``differentiate``.
         """
-        return self.bends(z[:, None], y)[:, 0, :, None]
+
+    def hessians(self, z: Array, y: Array) -> Array:
+        """Return the Hessian of the loss of each row, (n_rows, n_outputs, n_outputs).
+
+        ``z`` (n_rows, n_outputs) are the predictors of one model.
+        """
+        return self.second_derivatives(z[:, None], y)[:, 0, :, None]
 
 
 class Logistic(PredictorLoss):
-    """log(1 + exp(z)) - y z, for the classes 0 and 1."""
+    """The loss log(1 + exp(z)) - y z for the classes 0 and 1."""
 
-    is_steady = True
+    has_bounded_gradient = True
 
-    def first(self, y: Array, weights: Array | None) -> Array:
-        share = np.average(y, weights=weights)
-        return np.array([np.log(share / (1 - share))])
+    def initial_intercepts(self, y: Array, weights: Array | None) -> Array:
+        positive = np.average(y, weights=weights)
+        return np.array([np.log(positive / (1 - positive))])
 
     def differentiate(self, z: Array, y: Array) -> None:
         logistic_slopes(z[:, :, 0], y.astype(np.int32, copy=False))
 
-    def bends(self, z: Array, y: Array) -> Array:
-        slopes = z.copy()
-        self.differentiate(slopes, y)
-        return np.abs(slopes) - np.square(slopes)
+    def second_derivatives(self, z: Array, y: Array) -> Array:
+        derivatives = z.copy()
+        self.differentiate(derivatives, y)
+        return np.abs(derivatives) - np.square(derivatives)
 
 
 class Multinomial(PredictorLoss):
-    """log sum_k exp(z_k) - z_y, for the classes 0, 1, ...."""
+    """The loss log sum_k exp(z_k) - z_y for the classes 0, 1, ...."""
 
-    is_steady = True
-    most_bend = 2**0.5
+    has_bounded_gradient = True
+    self_concordance = 2**0.5
 
     def __init__(self, n_classes: int) -> None:
         self.n_outputs = n_classes
 
-    def first(self, y: Array, weights: Array | None) -> Array:
+    def initial_intercepts(self, y: Array, weights: Array | None) -> Array:
         logs = np.log(np.maximum(np.bincount(y, weights, self.n_outputs), 1e-3))
         return logs - logs.mean()
 
     def differentiate(self, z: Array, y: Array) -> None:
         outputs = np.ascontiguousarray(z.transpose(0, 2, 1))
         softmax(outputs, y.astype(np.int32, copy=False))
-        z[:] = outputs.transpose(0, 2, 1)  # no copy if it is the same memory
+        z[:] = outputs.transpose(0, 2, 1)  # copies nothing if outputs is a view of z
 
-    def bends(self, z: Array, y: Array) -> Array:
-        shares = z.transpose(0, 2, 1).copy()
-        softmax(shares)
-        shares *= np.maximum(1 - shares, 0)  # rounding may make it negative
-        return shares.transpose(0, 2, 1)
+    def second_derivatives(self, z: Array, y: Array) -> Array:
+        probabilities = z.transpose(0, 2, 1).copy()
+        softmax(probabilities)
+        probabilities *= np.maximum(1 - probabilities, 0)  # rounding may make it negative
+        return probabilities.transpose(0, 2, 1)
 
-    def curvatures(self, z: Array, y: Array) -> Array:
-        shares = z.copy()
-        softmax(shares[:, :, None])
-        curvatures = -shares[:, :, None] * shares[:, None, :]
+    def hessians(self, z: Array, y: Array) -> Array:
+        probabilities = z.copy()
+        softmax(probabilities[:, :, None])
+        hessians = -probabilities[:, :, None] * probabilities[:, None, :]
         diagonal = np.arange(self.n_outputs)
-        curvatures[:, diagonal, diagonal] = shares * np.maximum(1 - shares, 0)
-        return curvatures
+        hessians[:, diagonal, diagonal] = probabilities * np.maximum(1 - probabilities, 0)
+        return hessians
 
 
 class Tweedie(PredictorLoss):
-    """Half the deviance of a power p from 1 to 2, up to a constant, for the mean exp(z).
+    """Half the Tweedie deviance for the mean exp(z) and a power p from 1 to 2, up to a constant.
 
-    exp((2 - p) z) / (2 - p) - y exp((1 - p) z) / (1 - p), or its limit: that of Poisson's
-    distribution is exp(z) - y z, that of the gamma distribution z + y exp(-z). Beyond these powers
-    it is not convex.
+    The loss is exp((2 - p) z) / (2 - p) - y exp((1 - p) z) / (1 - p). Its limit for p = 1 is the
+    Poisson loss exp(z) - y z, and for p = 2 the gamma loss z + y exp(-z). It is not convex for
+    other powers.
     """
 
     def __init__(self, power: float) -> None:
         self.power = power
 
-    def unit(self, y: Array) -> float:
+    def typical_loss(self, y: Array) -> float:
         return float(y.mean() ** (2 - self.power))
 
-    def first(self, y: Array, weights: Array | None) -> Array:
+    def initial_intercepts(self, y: Array, weights: Array | None) -> Array:
         return np.array([np.log(np.average(y, weights=weights))])
 
     def differentiate(self, z: Array, y: Array) -> None:
@@ -349,7 +375,7 @@ class Tweedie(PredictorLoss):
         if factor is not None:
             z *= factor
 
-    def bends(self, z: Array, y: Array) -> Array:
+    def second_derivatives(self, z: Array, y: Array) -> Array:
         p, y = self.power, y[:, None, None]
         if p == 1:
             return np.exp(z)
@@ -357,19 +383,19 @@ class Tweedie(PredictorLoss):
 
 
 class SquaredDistance(PredictorLoss):
-    """1/2 d^2, with the distance d of z to an interval.
+    """The loss 1/2 d^2, where d is the distance of the predictor z from an interval.
 
-    This is [y - epsilon, y + epsilon]; for the classes 0 and 1 without an epsilon, the predictors
-    with a hinge loss of 0, z <= -1 and z >= 1. The second derivative is 0 in the interval and 1
-    outside.
+    For regression, the interval is [y - epsilon, y + epsilon]. For the squared hinge (``epsilon``
+    is None), it is z >= 1 for the class 1 and z <= -1 for the class 0. The second derivative is 0
+    within the interval and 1 outside of it.
     """
 
     def __init__(self, epsilon: float | None = None) -> None:
         self.epsilon = epsilon
-        self.most_bend = 0.0 if epsilon == 0 else np.inf
-        self.is_flat = bool(epsilon)
+        self.self_concordance = 0.0 if epsilon == 0 else np.inf
+        self.has_tube = bool(epsilon)
 
-    def unit(self, y: Array) -> float:
+    def typical_loss(self, y: Array) -> float:
         return 1.0 if self.epsilon is None else float(y.var()) or 1.0
 
     def _interval(self, y: Array) -> tuple[Array, Array]:
@@ -377,13 +403,13 @@ class SquaredDistance(PredictorLoss):
             return np.where(y == 1, 1, -np.inf), np.where(y == 1, np.inf, -1)
         return y - self.epsilon, y + self.epsilon
 
-    def first(self, y: Array, weights: Array | None) -> Array:
-        share = np.average(y, weights=weights)
-        return np.array([2 * share - 1 if self.epsilon is None else share])
+    def initial_intercepts(self, y: Array, weights: Array | None) -> Array:
+        mean = np.average(y, weights=weights)
+        return np.array([2 * mean - 1 if self.epsilon is None else mean])
 
     def differentiate(self, z: Array, y: Array) -> None:
         z -= np.clip(z, *self._interval(y[:, None, None]))
 
-    def bends(self, z: Array, y: Array) -> Array:
+    def second_derivatives(self, z: Array, y: Array) -> Array:
         low, high = self._interval(y[:, None, None])
         return ((z <= low) | (z >= high)).astype(np.float64)

@@ -173,7 +173,9 @@ def test_derivatives_are_those_of_scikit_learn(loss: PredictorLoss, theirs: Any,
     ours = z[:, None].copy()
     loss.differentiate(ours, y)
     np.testing.assert_allclose(ours[:, 0], slopes, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(loss.bends(z[:, None], y)[:, 0], curvatures, rtol=1e-12)
+    np.testing.assert_allclose(
+        loss.second_derivatives(z[:, None], y)[:, 0], curvatures, rtol=1e-12
+    )
     assert_derivatives(loss, z, y)
 
 
@@ -190,7 +192,7 @@ def test_derivatives_of_squared_distances(epsilon: float | None) -> None:
 
 def assert_derivatives(loss: PredictorLoss, z: np.ndarray, y: np.ndarray) -> None:
     """Compare second derivatives with differences of first ones."""
-    curvatures, step = loss.curvatures(z, y), 1e-6
+    curvatures, step = loss.hessians(z, y), 1e-6
     for output in range(loss.n_outputs):
         ahead, behind = z[:, None].copy(), z[:, None].copy()
         ahead[:, 0, output] += step

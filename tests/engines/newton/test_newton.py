@@ -39,8 +39,8 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.engines.newton import engine
 from optuna_treecv.engines.newton import objective
 from optuna_treecv.engines.newton import solver
-from optuna_treecv.engines.newton.terms import Sets
-from optuna_treecv.engines.newton.terms import spread_in_sets
+from optuna_treecv.engines.newton.terms import training_set_statistics
+from optuna_treecv.engines.newton.terms import TrainingSets
 from optuna_treecv.numerics.moments import Chunks
 
 # Mean test losses are promised to 1e-6.
@@ -150,9 +150,9 @@ def test_a_grid_has_the_scores_of_its_points() -> None:
 @pytest.fixture
 def as_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read rows as float32, begin at a sample, save Hessians: as with many rows and columns."""
-    monkeypatch.setattr(objective, "_FEW_ROWS", 0)
-    monkeypatch.setattr(objective, "_ROWS_PER_COLUMN", 2)
-    monkeypatch.setattr(solver, "_MOST_WITH_OWN_METRICS", 0)
+    monkeypatch.setattr(objective, "_MIN_ROWS_FOR_FLOAT32", 0)
+    monkeypatch.setattr(objective, "_FAR_ROWS_PER_COLUMN", 2)
+    monkeypatch.setattr(solver, "_MAX_SIZE_FOR_OWN_HESSIANS", 0)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -240,7 +240,7 @@ def objective_of(kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch) -> 
     return one
 
 
-def trained_rows(sets: Sets, number: int) -> np.ndarray:
+def trained_rows(sets: TrainingSets, number: int) -> np.ndarray:
     parts = []
     for some, is_trained, _ in sets.blocks(N_ROWS):
         rows = np.r_[some]
@@ -253,12 +253,12 @@ def test_steps_in_the_metric_of_a_hessian() -> None:
     half, slopes = rng.normal(size=(3, 6, 9)) * np.geomspace(1, 1e4, 6)[:, None], np.eye(6)
     hessians, are_free = half @ half.transpose(0, 2, 1), rng.random((3, 6)) < 0.7
     hessians[2], are_free[2] = 2 - np.eye(6), True
-    *definite, other = solver.metrics_of(hessians.copy(), are_free)
+    *definite, other = solver.factor_hessians(hessians.copy(), are_free)
     for metric, hessian, is_free in zip(definite, hessians, are_free, strict=False):
         free = np.ix_(is_free, is_free)
         expected = np.zeros((6, 6))
         expected[free] = np.linalg.inv(hessian[free])
-        np.testing.assert_allclose(metric.steps(slopes), expected, rtol=1e-9, atol=1e-18)
+        np.testing.assert_allclose(metric.solve(slopes), expected, rtol=1e-9, atol=1e-18)
         np.testing.assert_array_equal(metric.diagonal, np.diagonal(hessian))
     assert np.isnan(other.steps(slopes)).all()  # it is not definite
 
@@ -270,12 +270,12 @@ def test_the_spread_of_the_columns_in_each_training_set(
     one = objective_of(kind, 2, monkeypatch)
     X = one.rows.X.as_given(0, N_ROWS, 5).toarray() if kind == "sparse" else one.rows.X
     weights = np.ones(N_ROWS) if one.rows.weights is None else one.rows.weights
-    every_kind = Sets.of(Chunks(N_ROWS, np.array([0, N_ROWS])))
+    every_kind = TrainingSets.from_chunks(Chunks(N_ROWS, np.array([0, N_ROWS])))
     many = every_kind._replace(  # rows of many kinds are read for each set
         rows=[np.arange(N_ROWS)], kinds=[np.zeros(N_ROWS, int)], is_trained=np.ones((2, 1), bool)
     )
     for sets in (one.sets, many):
-        spread, totals = spread_in_sets(one.rows, sets)
+        spread, totals = training_set_statistics(one.rows, sets)
         for number, total in enumerate(totals):
             trained = trained_rows(sets, number)
             of_set, weighted = X[trained, :5], X[trained[weights[trained] > 0], :5]
@@ -293,19 +293,19 @@ def test_slopes_of_test_rows_are_means_by_the_weights_of_scores(
     kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, rng = objective_of(kind, n_classes, monkeypatch), np.random.default_rng(1)
-    models, set_of = rng.normal(size=(20, one.n_outputs, one.width)), rng.integers(0, 4, 20)
+    models, set_indices = rng.normal(size=(20, one.n_outputs, one.width)), rng.integers(0, 4, 20)
     assert (one.rows.score_weights is not None) == (kind == "weighted")
-    _, means = one.slopes(models, set_of)
-    for lane, number in enumerate(set_of):
+    _, means = one.gradients(models, set_indices)
+    for lane, number in enumerate(set_indices):
         trained = trained_rows(one.sets, number)
         tested = np.setdiff1d(np.arange(N_ROWS), trained)
-        of_one = models[[lane]], set_of[[lane]]
+        of_one = models[[lane]], set_indices[[lane]]
         slopes = one.predictors(one.read(tested), *of_one)
         one.loss.differentiate(slopes, one.targets[tested])
         if kind == "weighted":
             slopes *= one.rows.score_weights[tested, None, None]
             slopes *= len(tested) / one.rows.score_weights[tested].sum()
-        expected = one._sums_of(one.read(tested), slopes, set_of[[lane]])[0] / len(tested)
+        expected = one._sum_columns(one.read(tested), slopes, set_indices[[lane]])[0] / len(tested)
         np.testing.assert_allclose(means[lane], expected, rtol=1e-9, atol=1e-12)
 
 
@@ -315,18 +315,18 @@ def test_how_far_models_move_the_rows_that_they_are_trained_on(
     kind: str, n_classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, rng = objective_of(kind, n_classes, monkeypatch), np.random.default_rng(1)
-    set_of = rng.integers(0, 4, 200)
+    set_indices = rng.integers(0, 4, 200)
     moves = rng.normal(size=(200, one.n_outputs, one.width))
     moves *= rng.choice([0, 1], size=moves.shape)
     most = np.zeros(200)
-    for lane, number in enumerate(set_of):
+    for lane, number in enumerate(set_indices):
         trained = trained_rows(one.sets, number)
-        moved = one.predictors(one.read(trained), moves[[lane]], set_of[[lane]])
+        moved = one.predictors(one.read(trained), moves[[lane]], set_indices[[lane]])
         if one.rows.weights is not None:
             moved = moved[one.rows.weights[trained] > 0]
         most[lane] = np.linalg.norm(moved, axis=2).max(initial=0)
-    np.testing.assert_allclose(one.reach(moves, set_of), most, rtol=1e-12)
-    bounds = one.most_reach(moves, set_of)
+    np.testing.assert_allclose(one.max_predictor_changes(moves, set_indices), most, rtol=1e-12)
+    bounds = one.bound_predictor_changes(moves, set_indices)
     assert np.all(bounds >= most * (1 - 1e-12))
     assert kind == "missing" or np.all(bounds <= 100 * most)
 
@@ -349,7 +349,7 @@ def test_folds_without_a_minimum_are_fitted() -> None:
         (
             make_pipeline(StandardScaler(), LogisticRegression(fit_intercept=False)),
             4,
-            "there is no intercept",
+            "fit_intercept is False",
         ),
     ],
 )
@@ -561,7 +561,7 @@ def test_single_values_need_rows_for_each_coefficient() -> None:
     X, y = load_digits(return_X_y=True)
     X, y = StandardScaler().fit_transform(X)[:600], y[:600] // 2
     few = tree_cross_validate(LogisticRegression(), X, y, cv=5)
-    assert few.method == "fit" and "fewer than 30 rows for each of 320 coeff" in few.why
+    assert few.method == "fit" and "fewer than 30 training rows for each of 320 coeff" in few.why
     assert tree_cross_validate(LogisticRegression(), X[:, :20], y, cv=5).method == "newton"
     assert tree_cross_validate(LogisticRegression(), X, y > 1, cv=5).method == "newton"
     asked = tree_cross_validate(LogisticRegression(), X[:200], y[:200], cv=2, method="newton")

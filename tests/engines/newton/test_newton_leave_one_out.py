@@ -9,11 +9,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_iris
+from sklearn.factors import log_loss
 from sklearn.linear_model import GammaRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import TweedieRegressor
-from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
@@ -27,7 +27,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.engines.newton import left_out
-from optuna_treecv.engines.newton.left_out import RowsOutOfModels
+from optuna_treecv.engines.newton.left_out import LeaveOneOutModels
 
 # What is promised of the loss of each row, and of the mean of all of them.
 OF_ROWS, OF_MEAN = 1e-4, 1e-6
@@ -209,17 +209,17 @@ def test_errors_are_within_their_bounds(n_classes: int, monkeypatch: pytest.Monk
         return outputs_of(self)
 
     steps, refined, outputs_of = (
-        RowsOutOfModels._one_step,
-        RowsOutOfModels._refine,
-        RowsOutOfModels.outputs,
+        LeaveOneOutModels._one_step,
+        LeaveOneOutModels._refine,
+        LeaveOneOutModels.predict,
     )
     options: dict[str, Any] = {"cv": LeaveOneOut(), "response_method": "decision_function"}
     with monkeypatch.context() as patch:
-        patch.setattr(RowsOutOfModels, "_one_step", one_step)
-        patch.setattr(RowsOutOfModels, "_refine", refine)
+        patch.setattr(LeaveOneOutModels, "_one_step", one_step)
+        patch.setattr(LeaveOneOutModels, "_refine", refine)
         ours = tree_cross_val_predict(model, X, y, method="newton", **options)
     monkeypatch.undo()
-    monkeypatch.setattr(RowsOutOfModels, "outputs", final)  # with sums over all rows
+    monkeypatch.setattr(LeaveOneOutModels, "predict", final)  # with sums over all rows
     exact_in_order = tree_cross_val_predict(model, X, y, method="newton", **options)
     np.testing.assert_allclose(ours, exact_in_order, atol=1e-4)
     exact = finals[0]

@@ -47,7 +47,7 @@ def converged(model: LogisticRegression) -> LogisticRegression:
 
 @pytest.fixture
 def as_if_wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_MOST_COLUMNS", 20)
+    monkeypatch.setattr(engine, "_MAX_COLUMNS", 20)
 
 
 @pytest.mark.usefixtures("as_if_wide")
@@ -71,7 +71,7 @@ def test_folds_are_those_of_converged_fits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if is_float32:
-        monkeypatch.setattr(wide, "_FEW_ROWS", 0)
+        monkeypatch.setattr(wide, "_MIN_ROWS_FOR_FLOAT32", 0)
     X, y = rows_of(n_classes)
     weights = np.random.default_rng(0).integers(0, 3, N_ROWS).astype(float)
     model = LogisticRegression(C=C, fit_intercept=fit_intercept, class_weight=class_weight)
@@ -84,9 +84,9 @@ def test_folds_are_those_of_converged_fits(
 
 @pytest.mark.usefixtures("as_if_wide")
 def test_predictors_near_the_minimum_are_those_of_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, types = wide.products_of, list[type]()
+    made, types = wide.make_multiply, list[type]()
 
-    def products_of(rows: sparse.csr_array) -> wide.Products:
+    def make_multiply(rows: sparse.csr_array) -> wide.MultiplyByK:
         products = made(rows)
 
         def recorded(shares: list[np.ndarray]) -> list[np.ndarray]:
@@ -95,8 +95,8 @@ def test_predictors_near_the_minimum_are_those_of_float64(monkeypatch: pytest.Mo
 
         return recorded
 
-    monkeypatch.setattr(wide, "products_of", products_of)
-    monkeypatch.setattr(wide, "_FEW_ROWS", 0)
+    monkeypatch.setattr(wide, "make_multiply", make_multiply)
+    monkeypatch.setattr(wide, "_MIN_ROWS_FOR_FLOAT32", 0)
     X, y = rows_of(2)
     tree_cross_validate(LogisticRegression(), X, y, cv=KFold(2), method="newton")
     assert types[0] == np.float32
@@ -149,7 +149,7 @@ def test_lanes_wait_for_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
     models = [LogisticRegression(C=C) for C in (10.0, 1e-3, 0.1)]
     options: dict[str, Any] = {"cv": KFold(4), "scoring": "neg_log_loss", "method": "newton"}
     together = tree_cross_validate_many(models, X, y, **options)
-    monkeypatch.setattr(wide, "_MOST_BYTES", 2 * 8 * N_ROWS * 3 * wide._N_VECTORS)
+    monkeypatch.setattr(wide, "_MAX_BYTES", 2 * 8 * N_ROWS * 3 * wide._N_VECTORS)
     by_two = tree_cross_validate_many(models, X, y, **options)
     for one, other in zip(together, by_two, strict=True):
         np.testing.assert_allclose(one.test_score, other.test_score, rtol=0, atol=PROMISED)
@@ -169,8 +169,8 @@ def test_many_columns(n_rows: int, method: str) -> None:
 @pytest.mark.usefixtures("as_if_wide")
 def test_models_that_are_not_found_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = rows_of(2)
-    monkeypatch.setattr(engine, "_FEW_ROWS", 0)
-    monkeypatch.setattr(wide, "_MOST_PRODUCTS", 9)
+    monkeypatch.setattr(engine, "_MIN_TRAINING_ROWS", 0)
+    monkeypatch.setattr(wide, "_MAX_ITERATIONS", 9)
     models = [LogisticRegression(C=C) for C in (1e-3, 10.0)]
     results = tree_cross_validate_many(models, X, y, cv=KFold(4))
     assert [result.method for result in results] == ["newton", "fit"]
@@ -178,12 +178,12 @@ def test_models_that_are_not_found_are_fitted(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("as_if_wide")
-@pytest.mark.parametrize("name", ["_MOST_OF_ROW", "_MOST_OF_ROWS", "_MOST_OF_CLASSES"])
+@pytest.mark.parametrize("name", ["_MAX_SQUARE", "_MAX_TOTAL", "_MAX_TOTAL_OF_CLASSES"])
 def test_large_values_of_C_are_fitted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = rows_of(3 if name == "_MOST_OF_CLASSES" else 2)
+    X, y = rows_of(3 if name == "_MAX_TOTAL_OF_CLASSES" else 2)
     square = float(X.power(2).sum(axis=1).max())
-    n_rows = 1 if name == "_MOST_OF_ROW" else N_ROWS * 3 / 4
-    monkeypatch.setattr(engine, "_FEW_ROWS", 0)
+    n_rows = 1 if name == "_MAX_SQUARE" else N_ROWS * 3 / 4
+    monkeypatch.setattr(engine, "_MIN_TRAINING_ROWS", 0)
     monkeypatch.setattr(wide, name, 2 * n_rows * square)
     near, far = LogisticRegression(C=1.99), LogisticRegression(C=2.01)
     together = tree_cross_validate_many([near, far], X, y, cv=KFold(4))
