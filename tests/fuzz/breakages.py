@@ -407,8 +407,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: products of sparse rows lack the squares",
-        "for b in range(a, begins[i + 1]):\n                    of_column",
-        "for b in range(a + 1, begins[i + 1]):\n                    of_column",
+        "for b in range(a, starts[i + 1]):\n                    row",
+        "for b in range(a + 1, starts[i + 1]):\n                    row",
         "test_glm_kernels::test_products_of_sparse_rows"
         " test_newton::test_sparse_rows_have_the_models_of_dense_ones",
     ),
@@ -760,8 +760,8 @@ BREAKAGES = [
     ),
     Breakage(
         "tables: models of all folds fill in the same numbers by Newton's method",
-        "self._fill, self._common = fill - fill[-1], fill[-1]",
-        "self._fill, self._common = fill * 0, fill[-1]",
+        "self._fill, self._common_fill = fill - fill[-1], fill[-1]",
+        "self._fill, self._common_fill = fill * 0, fill[-1]",
         "test_transformers_from_sums::test_models_that_newton_finds",
     ),
     # Trees of all folds.

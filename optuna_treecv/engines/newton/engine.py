@@ -106,7 +106,7 @@ class GLMFolds(Family):
     ignored: tuple[str, ...] = ("solver", "max_iter", "tol")
     maps_need_dense_rows = True
 
-    #: Whether the objective is the mean of losses plus the penalty, instead of the sum.
+    #: Whether the estimator minimises the mean of losses plus the penalty, instead of the sum.
     has_mean_loss = False
 
     #: Our loss divided by the estimator's loss.
@@ -123,7 +123,7 @@ class GLMFolds(Family):
     def penalised_intercept_scaling(estimator: Estimator) -> float:
         """Return ``intercept_scaling`` if the intercept is penalised, or else infinity.
 
-        Only liblinear penalises the intercept, divided by ``intercept_scaling``.
+        Only liblinear penalises the intercept, after dividing it by ``intercept_scaling``.
         """
         is_penalised = getattr(estimator, "solver", "liblinear") == "liblinear"
         if not (is_penalised and estimator.fit_intercept):
@@ -161,7 +161,7 @@ class GLMFolds(Family):
 
     @classmethod
     def may_be_wide(cls, estimator: Estimator, facts: Facts) -> bool:
-        """Return whether X may have too many columns for a Hessian."""
+        """Return whether the models can be computed without a Hessian, if X has many columns."""
         return False
 
     @classmethod
@@ -365,11 +365,11 @@ class GLMFolds(Family):
     def _intercept_terms(
         self, columns: Spread, objective: Objective
     ) -> tuple[Array, Array, Array]:
-        """Return how the intercept of each training set depends on the model, and its penalty.
+        """Return the terms that define the penalised intercept of each training set.
 
-        The objective's columns are centred by the mean of all rows. The intercept of the
-        estimator is therefore the model times ``weights``. Constant columns act as further
-        intercepts, and liblinear penalises all of them.
+        The columns of the objective are centred by the mean of all rows. The intercept for the
+        columns as the estimator gets them is therefore a linear combination of all coefficients,
+        with ``weights``. In liblinear, a constant column acts as a further intercept.
 
         Returns
         -------
@@ -377,7 +377,7 @@ class GLMFolds(Family):
         constants : ndarray of shape (n_chunks + 1, n_features)
             The standardised values of constant columns, 0 for other columns.
         squares : ndarray of shape (n_chunks + 1,)
-            The divisor of the penalty of the squared intercept, which is the sum of squares of
+            The divisor of the squared intercept in the penalty: the sum of the squares of
             ``intercept_scaling`` and the constants.
         """
         centre, scale = self._scaler_statistics(columns)
@@ -479,7 +479,7 @@ class LogisticFolds(GLMFolds):
 
     @classmethod
     def may_be_wide(cls, estimator: LogisticRegression, facts: Facts) -> bool:
-        """Return whether ``wide.py`` can solve for the models, from unscaled sparse rows."""
+        """Return whether ``wide.py`` can compute the models, from unscaled sparse rows."""
         return (
             facts.is_sparse
             and not facts.has_scaler
@@ -584,7 +584,7 @@ class LinearSVMFolds(GLMFolds):
 
 
 def _why_too_wide(facts: Facts) -> str:
-    """Return the reason why a Hessian would have too many rows and columns; "" if it has not."""
+    """Return the reason why Hessians would take longer than refits; "" if they would not."""
     if facts.n_models > 1 and facts.n_features * facts.n_models > _MAX_COEFFICIENTS:
         return f"a model has more than {_MAX_COEFFICIENTS} coefficients"
     if facts.n_features > _MAX_COLUMNS:
@@ -666,8 +666,8 @@ class NewtonPlan(SumsPlan):
         folds = self.request.cross_validation.folds_in_words
         parameters = " and ".join(self.parts.parameters)
         return (
-            f"The models of all {folds} start at the model of all {self.request.data.n_rows:,} "
-            f"rows, and are solved jointly for all values of {parameters}."
+            f"All {folds} start from the model of all {self.request.data.n_rows:,} rows, "
+            f"and all values of {parameters} are computed in one batch."
             f"{describe_ignored(self.parts.family.ignored)}"
         )
 

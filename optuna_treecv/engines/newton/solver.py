@@ -635,11 +635,7 @@ class JointLBFGS:
         fractions = np.where(has_own, self._gaps[indices] / MAX_GAP, 1)
         limits = -np.log(np.clip(fractions, _MIN_GAP_FRACTION, _MIN_CURVATURE_FRACTION))
         if self._has_jumps:  # the change since the Hessian bounds nothing
-            moves, c, limits = (
-                np.zeros_like(moves),
-                1.0,
-                np.full_like(limits, _MAX_PREDICTOR_CHANGE),
-            )
+            moves, c, limits[:] = np.zeros_like(moves), 1.0, _MAX_PREDICTOR_CHANGE
             if objective.loss.has_tube:
                 limits[:] = _MAX_PREDICTOR_CHANGE_IN_TUBE * np.sqrt(objective.tolerance)
                 # L-BFGS makes short steps right after it has met the edge of the tube.

@@ -51,9 +51,9 @@ def test_products_of_sparse_rows_and_lanes(number: type, density: float, n_lanes
     glm.multiply_sparse(*parts, of_columns, of_rows, True)
     np.testing.assert_allclose(of_columns, expected, rtol, atol=rtol)
     for wrong in (of_rows[1:], of_rows[:0]):
-        with pytest.raises(ValueError, match="one row for each sparse one"):
+        with pytest.raises(ValueError, match="one row for each sparse row"):
             glm.multiply_sparse(*parts, of_columns, wrong, True)
-    with pytest.raises(ValueError, match="the same number of lanes"):
+    with pytest.raises(ValueError, match="the same number of columns"):
         glm.multiply_sparse(*parts, np.empty((30, n_lanes + 1), number), of_rows, False)
 
 
@@ -65,7 +65,7 @@ def test_products_of_columns(number: type) -> None:
     first, second = np.triu_indices(5)
     assert np.array_equal(products, X[:, first] * X[:, second])
     for wrong in (products[1:], products[:, 1:].copy()):
-        with pytest.raises(ValueError, match="a column for each two"):
+        with pytest.raises(ValueError, match="one column for each pair"):
             glm.multiply_columns(X, wrong)
 
 

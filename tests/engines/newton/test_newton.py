@@ -254,13 +254,13 @@ def test_steps_in_the_metric_of_a_hessian() -> None:
     hessians, are_free = half @ half.transpose(0, 2, 1), rng.random((3, 6)) < 0.7
     hessians[2], are_free[2] = 2 - np.eye(6), True
     *definite, other = solver.factor_hessians(hessians.copy(), are_free)
-    for metric, hessian, is_free in zip(definite, hessians, are_free, strict=False):
+    for factor, hessian, is_free in zip(definite, hessians, are_free, strict=False):
         free = np.ix_(is_free, is_free)
         expected = np.zeros((6, 6))
         expected[free] = np.linalg.inv(hessian[free])
-        np.testing.assert_allclose(metric.solve(slopes), expected, rtol=1e-9, atol=1e-18)
-        np.testing.assert_array_equal(metric.diagonal, np.diagonal(hessian))
-    assert np.isnan(other.steps(slopes)).all()  # it is not definite
+        np.testing.assert_allclose(factor.solve(slopes), expected, rtol=1e-9, atol=1e-18)
+        np.testing.assert_array_equal(factor.diagonal, np.diagonal(hessian))
+    assert np.isnan(other.solve(slopes)).all()  # it is not definite
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "weighted"])

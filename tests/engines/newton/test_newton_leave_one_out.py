@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_iris
-from sklearn.factors import log_loss
+from sklearn.metrics import log_loss
 from sklearn.linear_model import GammaRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor

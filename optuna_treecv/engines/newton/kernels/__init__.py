@@ -1,1 +1,1 @@
-"""Products of sparse rows and shares of classes, for generalised linear models."""
+"""Compiled loops of generalised linear models: products of columns and derivatives of losses."""

@@ -1,6 +1,7 @@
-"""Loops over the rows of generalised linear models: products of columns, and class probabilities.
+"""Loops over the rows of generalised linear models: products of columns, and derivatives of losses.
 
-Sparse rows are in CSR format, as ``SparseRows`` has them.
+Sparse rows are three arrays in CSR format: ``values``, ``columns`` and ``starts``. A lane is one of several models whose
+predictors are adjacent in memory and computed together.
 """
 
 import numpy as np
@@ -18,31 +19,34 @@ from optuna_treecv._kernels.vec8 cimport inlined
 def add_products(
     const floating [::1] values,        # IN, the values of sparse rows
     const int32_t [::1] columns,        # IN, in ascending order within a row
-    const int64_t [::1] begins,         # IN, (n_rows + 1,)
+    const int64_t [::1] starts,         # IN, (n_rows + 1,)
     const double [::1] weights,         # IN, (n_rows,)
     Py_ssize_t n_features,              # IN
     double [:, ::1] products,           # INOUT, (size, size), symmetric
 ):
-    """Add X' diag(weights) X; in a further column of ``products``, rows have a 1."""
+    """Add X' diag(weights) X to ``products``.
+
+    If ``products`` has a row and column more than X has features, X is extended by a column of ones.
+    """
     cdef Py_ssize_t size = products.shape[0]
     cdef Py_ssize_t i, a, b
-    cdef double number
-    cdef double *of_column
-    if begins.shape[0] != weights.shape[0] + 1 or columns.shape[0] != values.shape[0]:
-        raise ValueError("weights must have one entry for each row, and columns one for each value.")
+    cdef double weighted
+    cdef double *row
+    if starts.shape[0] != weights.shape[0] + 1 or columns.shape[0] != values.shape[0]:
+        raise ValueError("weights must have one entry for each row, and columns one entry for each value.")
     if products.shape[1] != size or not n_features <= size <= n_features + 1:
-        raise ValueError("products must be square, with a row for each feature and at most one more.")
+        raise ValueError("products must be square, with one row for each feature and at most one more.")
     with nogil:
         for i in range(weights.shape[0]):
             if weights[i] == 0:
                 continue
-            for a in range(begins[i], begins[i + 1]):
-                number = weights[i] * values[a]
-                of_column = &products[columns[a], 0]
-                for b in range(a, begins[i + 1]):
-                    of_column[columns[b]] += number * values[b]
+            for a in range(starts[i], starts[i + 1]):
+                weighted = weights[i] * values[a]
+                row = &products[columns[a], 0]
+                for b in range(a, starts[i + 1]):
+                    row[columns[b]] += weighted * values[b]
                 if size > n_features:
-                    of_column[n_features] += number
+                    row[n_features] += weighted
             if size > n_features:
                 products[n_features, n_features] += weights[i]
         for i in range(size):
@@ -53,48 +57,49 @@ def add_products(
 cdef inlined multiply_strip(
     const floating *values,
     const int32_t *columns,
-    const int64_t *begins,
+    const int64_t *starts,
     Py_ssize_t n_rows,
-    floating *of_columns,
-    floating *of_rows,
+    floating *W,
+    floating *Z,
     Py_ssize_t n_lanes,
-    bint are_summed,
-    Py_ssize_t n_done,          # the first lanes of the strip that are already summed
-    Py_ssize_t width,           # a constant in each call, so that the row stays in registers
+    bint transpose,
+    Py_ssize_t n_done,          # the number of lanes at the start of the strip that have already been summed
+    Py_ssize_t width,           # a constant in each call, which keeps the row in registers
 ) noexcept nogil:
+    """Multiply as ``multiply_sparse``, for a strip of ``width`` of the ``n_lanes`` lanes."""
     cdef floating[40] row
     cdef floating *column
-    cdef Py_ssize_t i, at, lane
+    cdef Py_ssize_t i, position, lane
     for i in range(n_rows):
         for lane in range(width):
-            row[lane] = of_rows[lane] if are_summed and lane >= n_done else 0
-        for at in range(begins[i], begins[i + 1]):
-            column = of_columns + columns[at] * n_lanes
-            if width >= 8 and are_summed:
-                axpy(values[at], row, column, width)
+            row[lane] = Z[lane] if transpose and lane >= n_done else 0
+        for position in range(starts[i], starts[i + 1]):
+            column = W + columns[position] * n_lanes
+            if width >= 8 and transpose:
+                axpy(values[position], row, column, width)
             elif width >= 8:
-                axpy(values[at], column, row, width)
+                axpy(values[position], column, row, width)
             else:
                 for lane in range(width):
-                    if are_summed:
-                        column[lane] += values[at] * row[lane]
+                    if transpose:
+                        column[lane] += values[position] * row[lane]
                     else:
-                        row[lane] += values[at] * column[lane]
-        if not are_summed:
+                        row[lane] += values[position] * column[lane]
+        if not transpose:
             for lane in range(width):
-                of_rows[lane] = row[lane]
-        of_rows += n_lanes
+                Z[lane] = row[lane]
+        Z += n_lanes
 
 
 cdef dispatched multiply_strips(
     const floating *values,
     const int32_t *columns,
-    const int64_t *begins,
+    const int64_t *starts,
     Py_ssize_t n_rows,
     floating *W,
     floating *Z,
     Py_ssize_t n,
-    bint are_summed,
+    bint transpose,
 ) noexcept nogil:
     cdef Py_ssize_t lane = 0, n_done, width
     while lane < n:
@@ -102,35 +107,35 @@ cdef dispatched multiply_strips(
         n_done = max(lane + width - n, 0)
         lane -= n_done
         if width == 40:
-            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 40)
+            multiply_strip(values, columns, starts, n_rows, W + lane, Z + lane, n, transpose, n_done, 40)
         elif width == 16:
-            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 16)
+            multiply_strip(values, columns, starts, n_rows, W + lane, Z + lane, n, transpose, n_done, 16)
         elif width == 8:
-            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 8)
+            multiply_strip(values, columns, starts, n_rows, W + lane, Z + lane, n, transpose, n_done, 8)
         elif width == 2:
-            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 2)
+            multiply_strip(values, columns, starts, n_rows, W + lane, Z + lane, n, transpose, n_done, 2)
         else:
-            multiply_strip(values, columns, begins, n_rows, W + lane, Z + lane, n, are_summed, n_done, 1)
+            multiply_strip(values, columns, starts, n_rows, W + lane, Z + lane, n, transpose, n_done, 1)
         lane += width
 
 
 def multiply_sparse(
-    const floating [::1] values,        # IN, the values of sparse rows
-    const int32_t [::1] columns,        # IN, below of_columns.shape[0]
-    const int64_t [::1] begins,         # IN, (n_rows + 1,)
-    floating [:, ::1] of_columns,       # IN, (n_columns, n_lanes); INOUT if sums are added to it
-    floating [:, ::1] of_rows,          # OUT, (n_rows, n_lanes); IN if they are summed
-    bint are_summed,
+    const floating [::1] values,        # IN, the values of the sparse rows X
+    const int32_t [::1] columns,        # IN, less than W.shape[0]
+    const int64_t [::1] starts,         # IN, (n_rows + 1,)
+    floating [:, ::1] W,                # IN, (n_columns, n_lanes); INOUT if transpose
+    floating [:, ::1] Z,                # OUT, (n_rows, n_lanes); IN if transpose
+    bint transpose,                     # IN
 ):
-    """Write the product X W of sparse rows to ``of_rows``, or add X' Z of these to ``of_columns``."""
-    cdef Py_ssize_t n_rows = of_rows.shape[0], n_lanes = of_rows.shape[1]
-    if n_rows != begins.shape[0] - 1 or columns.shape[0] != values.shape[0] or begins[n_rows] > values.shape[0]:
-        raise ValueError("of_rows must have one row for each sparse one, and columns one entry for each value.")
-    if of_columns.shape[1] != n_lanes:
-        raise ValueError("of_columns and of_rows must have the same number of lanes.")
+    """Write X W to ``Z``, or add X' Z to ``W`` if ``transpose`` is True."""
+    cdef Py_ssize_t n_rows = Z.shape[0], n_lanes = Z.shape[1]
+    if n_rows != starts.shape[0] - 1 or columns.shape[0] != values.shape[0] or starts[n_rows] > values.shape[0]:
+        raise ValueError("Z must have one row for each sparse row, and columns one entry for each value.")
+    if W.shape[1] != n_lanes:
+        raise ValueError("W and Z must have the same number of columns.")
     with nogil:
         multiply_strips(
-            &values[0], &columns[0], &begins[0], n_rows, &of_columns[0, 0], &of_rows[0, 0], n_lanes, are_summed
+            &values[0], &columns[0], &starts[0], n_rows, &W[0, 0], &Z[0, 0], n_lanes, transpose
         )
 
 
@@ -151,16 +156,16 @@ def multiply_columns(
     const floating [:, ::1] X,          # IN, (n_rows, n)
     floating [:, ::1] products,         # OUT, (n_rows, n (n + 1) / 2)
 ):
-    """Write the products of all pairs of columns, in the order of the upper triangle of a matrix."""
+    """Write the product of each pair of columns, in the row-major order of the upper triangle of a matrix."""
     cdef Py_ssize_t n = X.shape[1]
     if products.shape[0] != X.shape[0] or products.shape[1] != n * (n + 1) // 2:
-        raise ValueError("products must have a row for each of X, and a column for each two.")
+        raise ValueError("products must have one row for each row of X, and one column for each pair of columns.")
     with nogil:
         multiply_columns_of_rows(&X[0, 0], X.shape[0], n, &products[0, 0])
 
 
 cdef inline floating logistic_slope(floating z, floating sign) noexcept nogil:
-    """Return the derivative of log(1 + exp(-sign z)), which keeps its digits if it is small."""
+    """Return the derivative of log(1 + exp(-sign z)), with all digits even if it is small."""
     return -sign / (<floating> 1 + exponential_in_vectors(sign * z))
 
 
@@ -184,7 +189,7 @@ def logistic_slopes(
     floating [:, ::1] z,                # INOUT, (n_rows, n_lanes)
     const int32_t [::1] y,              # IN, (n_rows,), 0 or 1
 ):
-    """Replace predictors by the derivatives of log(1 + exp(z)) - y z."""
+    """Replace each predictor z by the derivative of log(1 + exp(z)) - y z."""
     if y.shape[0] != z.shape[0]:
         raise ValueError("y must have one entry for each row.")
     with nogil:
@@ -197,32 +202,32 @@ cdef dispatched softmax_of_rows(
     Py_ssize_t n_rows,
     Py_ssize_t n_outputs,
     Py_ssize_t n_lanes,
-    floating *most,             # buffer, (n_lanes,)
+    floating *largest,          # buffer, (n_lanes,)
     floating *others,           # buffer, (n_lanes,)
 ) noexcept nogil:
-    cdef Py_ssize_t i, k, lane, own
+    cdef Py_ssize_t i, k, lane, target
     for i in range(n_rows):
-        own = -1 if y == NULL else y[i]
+        target = -1 if y == NULL else y[i]
         for lane in range(n_lanes):
-            most[lane], others[lane] = z[lane], 0
+            largest[lane], others[lane] = z[lane], 0
         for k in range(1, n_outputs):
             for lane in range(n_lanes):
-                most[lane] = z[k * n_lanes + lane] if z[k * n_lanes + lane] > most[lane] else most[lane]
+                largest[lane] = z[k * n_lanes + lane] if z[k * n_lanes + lane] > largest[lane] else largest[lane]
         for k in range(n_outputs):
             for lane in range(n_lanes):
-                z[k * n_lanes + lane] -= most[lane]
+                z[k * n_lanes + lane] -= largest[lane]
                 z[k * n_lanes + lane] = exponential_in_vectors(z[k * n_lanes + lane])
-            if k != own:
+            if k != target:
                 for lane in range(n_lanes):
                     others[lane] += z[k * n_lanes + lane]
         for lane in range(n_lanes):
-            most[lane] = others[lane] if own < 0 else others[lane] + z[own * n_lanes + lane]  # the sum of all
+            largest[lane] = others[lane] if target < 0 else others[lane] + z[target * n_lanes + lane]  # the sum
         for k in range(n_outputs):
-            if k == own:  # a probability near 1, less 1, would lose its digits
+            if k == target:  # the probability minus 1 would lose digits if it is close to 1
                 for lane in range(n_lanes):
                     z[k * n_lanes + lane] = -others[lane]
             for lane in range(n_lanes):
-                z[k * n_lanes + lane] /= most[lane]
+                z[k * n_lanes + lane] /= largest[lane]
         z += n_outputs * n_lanes
 
 
@@ -230,11 +235,11 @@ def softmax(
     floating [:, :, ::1] z,             # INOUT, (n_rows, n_outputs, n_lanes)
     const int32_t [::1] y=None,         # IN, (n_rows,)
 ):
-    """Replace predictors by exp(z_k) / sum_j exp(z_j), less 1 for the class k = y."""
-    cdef floating [:, ::1] room = np.empty_like(z, shape=(2, z.shape[2]))
+    """Replace each predictor z_k by exp(z_k) / sum_j exp(z_j), minus 1 if y is given and k = y."""
+    cdef floating [:, ::1] buffer = np.empty_like(z, shape=(2, z.shape[2]))
     if y is not None and y.shape[0] != z.shape[0]:
         raise ValueError("y must have one entry for each row.")
     with nogil:
         softmax_of_rows(
-            &z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &room[0, 0], &room[1, 0]
+            &z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &buffer[0, 0], &buffer[1, 0]
         )
