@@ -75,7 +75,7 @@ _PASSES_PER_HESSIAN = 20
 _PASSES_OF_FULL_MODEL = 8
 
 # The number of Hessians after which a model with one output counts as not converging. Only
-# separable folds need so many.
+# separable folds reach this number.
 _MAX_HESSIANS = 60
 
 # The same for several outputs, whose Hessians take longer.
@@ -209,8 +209,8 @@ def solve(
 
         def get_full_model(start: np.ndarray, width: float, is_cold: bool) -> FullModel:
             def fill(buffer: np.ndarray) -> None:
-                (found,) = find_full_models(objective, full_penalty, start, is_cold)
-                for values, memory in zip(found, np.split(buffer, stops[:-1]), strict=True):
+                (full_model,) = find_full_models(objective, full_penalty, start, is_cold)
+                for values, memory in zip(full_model, np.split(buffer, stops[:-1]), strict=True):
                     memory[:] = values.ravel()
 
             name = f"model of all rows {width} {np.round(strength / width)}"
@@ -308,22 +308,26 @@ def find_full_models(
     have_own_hessians = penalties.is_free.shape[1] <= _MAX_SIZE_FOR_OWN_HESSIANS
     is_rough = is_cold and sample is objective and not has_jumps
     max_decrement = _max_decrement(objective) * (_COLD_START_FACTOR if is_rough else 1)
-    found: list[FullModel] = []
+    full_models: list[FullModel] = []
     for i in range(len(penalties.column_strengths)):
         penalty = penalties[i : i + 1]
-        if found:
-            factor = _factor_hessian(found[-1], penalty)
+        if full_models:
+            factor = _factor_hessian(full_models[-1], penalty)
             # A second Hessian may take longer to factor than the steps that it saves.
-            previous = found[-2:] if have_own_hessians and not has_jumps else found[-1:]
+            previous = (
+                full_models[-2:] if have_own_hessians and not has_jumps else full_models[-1:]
+            )
             model = _extrapolate_model(previous, penalty, factor)
-        if found and not have_own_hessians:
-            found += _refine_full_models(sample, penalty, model[None], [factor])
+        if full_models and not have_own_hessians:
+            full_models += _refine_full_models(sample, penalty, model[None], [factor])
         else:
-            found.append(_find_full_model(sample, penalty, model, max_decrement))
+            full_models.append(_find_full_model(sample, penalty, model, max_decrement))
     if sample is objective:
-        return found
-    models = np.array([coefficients for coefficients, _, _ in found])
-    factors = [_factor_hessian(found[i], penalties[i : i + 1]) for i in range(len(found))]
+        return full_models
+    models = np.array([coefficients for coefficients, _, _ in full_models])
+    factors = [
+        _factor_hessian(full_models[i], penalties[i : i + 1]) for i in range(len(full_models))
+    ]
     return _refine_full_models(objective, penalties, models, factors)
 
 
@@ -471,8 +475,8 @@ class JointLBFGS:
         is_definite = np.array([np.isfinite(factor.scales[0]) for factor in factors])
         if gradients is not None:  # the first step reads no rows
             self._gradients[:] = gradients.reshape(n_models, size)
-            every = np.arange(n_models)
-            self._steps[:] = np.nan_to_num(self._compute_steps(every, self._gradients))
+            steps = self._compute_steps(np.arange(n_models), self._gradients)
+            self._steps[:] = np.nan_to_num(steps)
             self._models -= self._steps
             self._has_step[:] = True
         if not np.all(is_definite):

@@ -3,7 +3,7 @@
 Each model belongs to one training set and one penalty a/2 |w|^2. It is a combination of its
 training rows, w = X'v, with the dual coefficients v. So vectors have one entry per row and not one
 per column. The last entry belongs to the intercept, which is represented by a further row with a
-column of its own. With the kernel matrix K = XX', the inner product of X'u and X'v is u'Kv, and
+separate column. With the kernel matrix K = XX', the inner product of X'u and X'v is u'Kv, and
 the predictors of X'v are Kv.
 
 1. Newton steps are computed by conjugate gradients (Nocedal & Wright 2006, algorithm 5.2). Each

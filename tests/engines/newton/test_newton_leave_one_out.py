@@ -9,11 +9,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_iris
-from sklearn.metrics import log_loss
 from sklearn.linear_model import GammaRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import TweedieRegressor
+from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
