@@ -3,7 +3,7 @@ import numpy as np
 def add_products(
     values: np.ndarray,
     columns: np.ndarray,
-    begins: np.ndarray,
+    starts: np.ndarray,
     weights: np.ndarray,
     n_features: int,
     products: np.ndarray,
@@ -11,10 +11,10 @@ def add_products(
 def multiply_sparse(
     values: np.ndarray,
     columns: np.ndarray,
-    begins: np.ndarray,
-    of_columns: np.ndarray,
-    of_rows: np.ndarray,
-    are_summed: bool,
+    starts: np.ndarray,
+    W: np.ndarray,
+    Z: np.ndarray,
+    transpose: bool,
 ) -> None: ...
 def multiply_columns(X: np.ndarray, products: np.ndarray) -> None: ...
 def logistic_slopes(z: np.ndarray, y: np.ndarray) -> None: ...
