@@ -34,10 +34,10 @@ cdef inline double exponential(double x) noexcept nogil:
     if x > 709:
         return INFINITY
     k = floor(x * 1.4426950408889634 + 0.5)
-    return exponential_of_rest(x, k) * power_of_two(<int64_t> k)
+    return exponential_of_remainder(x, k) * power_of_two(<int64_t> k)
 
 
-cdef inline double exponential_of_rest(double x, double k) noexcept nogil:
+cdef inline double exponential_of_remainder(double x, double k) noexcept nogil:
     """Return e^r for r = x - k ln 2 with |r| <= ln(2) / 2."""
     cdef double r, r2, r4
     # ln 2 is split into two constants. The first one has few enough digits for its product with k to be exact.
@@ -59,13 +59,13 @@ cdef inline floating exponential_in_vectors(floating x) noexcept nogil:
 
     The function has no branches, which lets the compiler vectorise a loop that calls it.
     """
-    cdef floating most = 87 if floating is float else 708
+    cdef floating limit = 87 if floating is float else 708
     cdef double shifted, power
     cdef uint64_t bits
     cdef float shifted4, power4, k, r, r2
     cdef uint32_t bits4
-    x = most if x > most else x                             # NaN stays NaN
-    x = -most if x < -most else x
+    x = limit if x > limit else x                           # NaN stays NaN
+    x = -limit if x < -limit else x
     # Near 1.5 * 2^52, float64 numbers are integers. Adding this constant therefore rounds to an integer, whose bits are
     # the last bits of the sum.
     if floating is double:
@@ -73,7 +73,7 @@ cdef inline floating exponential_in_vectors(floating x) noexcept nogil:
         memcpy(&bits, &shifted, 8)
         bits = (bits + 1023) << 52
         memcpy(&power, &bits, 8)                            # 2^k
-        return exponential_of_rest(x, shifted - 6755399441055744.0) * power
+        return exponential_of_remainder(x, shifted - 6755399441055744.0) * power
     else:
         shifted4 = x * <float> 1.4426950408889634 + <float> 12582912.0      # 1.5 * 2^23
         memcpy(&bits4, &shifted4, 4)

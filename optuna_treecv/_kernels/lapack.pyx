@@ -37,12 +37,12 @@ def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     """
     cdef int n = len(a), n_work = 64 * n, info = 0
     reflectors = np.array(a, np.float64, order="F")
-    diagonal, beside, tau = np.empty(n), np.empty(n - 1), np.empty(n - 1)
+    diagonal, subdiagonal, tau = np.empty(n), np.empty(n - 1), np.empty(n - 1)
     cdef double [::1, :] matrix = reflectors
-    cdef double [::1] d = diagonal, e = beside, t = tau, work = np.empty(n_work)
+    cdef double [::1] d = diagonal, e = subdiagonal, t = tau, work = np.empty(n_work)
     with nogil:
         dsytrd(b"L", &n, &matrix[0, 0], &n, &d[0], &e[0], &t[0], &work[0], &n_work, &info)
-    return reflectors, diagonal, beside, tau
+    return reflectors, diagonal, subdiagonal, tau
 
 
 def rotate(reflectors: np.ndarray, tau: np.ndarray, b: np.ndarray, bint transposed) -> np.ndarray:
@@ -60,20 +60,20 @@ def rotate(reflectors: np.ndarray, tau: np.ndarray, b: np.ndarray, bint transpos
         Whether to multiply by Q' instead of Q.
     """
     cdef int m = len(tau), n = b.shape[1], n_work = 64 * n, ld = m + 1, info = 0
-    cdef const char *which = b"T" if transposed else b"N"
+    cdef const char *trans = b"T" if transposed else b"N"
     rotated = np.array(b, np.float64, order="F")
     cdef double [::1, :] matrix = np.array(reflectors, np.float64, order="F"), out = rotated
     cdef const double [::1] t = tau
     cdef double [::1] work = np.empty(n_work)
     with nogil:
         dormqr(
-            b"L", <char *> which, &m, &n, &m, &matrix[0, 0], &m, <double *> &t[0], &out[1, 0], &ld, &work[0], &n_work,
+            b"L", <char *> trans, &m, &n, &m, &matrix[0, 0], &m, <double *> &t[0], &out[1, 0], &ld, &work[0], &n_work,
             &info,
         )
     return rotated
 
 
-def solve_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def solve_tridiagonal(diagonal: np.ndarray, subdiagonal: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Solve T x = b for a symmetric, positive definite, tridiagonal matrix T (dptsv).
 
     Parameters
@@ -93,7 +93,7 @@ def solve_tridiagonal(diagonal: np.ndarray, beside: np.ndarray, b: np.ndarray) -
     """
     cdef int n = len(b), n_columns = b.shape[1], info = 0
     pivots, solved = np.array(diagonal, np.float64), np.array(b, np.float64, order="F")
-    cdef double [::1] d = pivots, e = np.array(beside, np.float64)
+    cdef double [::1] d = pivots, e = np.array(subdiagonal, np.float64)
     cdef double [::1, :] out = solved
     with nogil:
         dptsv(&n, &n_columns, &d[0], &e[0], &out[0, 0], &n, &info)

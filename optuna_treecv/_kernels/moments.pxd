@@ -94,8 +94,8 @@ cdef class Blocks:
     cdef Columns columns(self, const double [:, ::1] flags)
 
 
-cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width)
-cdef void fill_with_ones(void *numbers, Py_ssize_t n, Py_ssize_t itemsize) noexcept nogil
+cdef double [:, ::1] pad_flags(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width)
+cdef void fill_with_ones(void *values, Py_ssize_t n, Py_ssize_t itemsize) noexcept nogil
 
 
 cdef inline Py_ssize_t moments_bytes(const Columns *columns) noexcept nogil:
@@ -106,12 +106,12 @@ cdef inline Py_ssize_t moments_bytes(const Columns *columns) noexcept nogil:
     return 64 + ((32 + 3 * itemsize) if columns.imputes else (16 + 2 * itemsize)) * columns.width
 
 
-cdef inline Moments moments_at(const Columns *columns, const unsigned char *at) noexcept nogil:
-    """Return pointers to the moments in a state, which start at ``at``."""
+cdef inline Moments moments_at(const Columns *columns, const unsigned char *memory) noexcept nogil:
+    """Return pointers to the moments in a state, which start at ``memory``."""
     cdef Py_ssize_t n_bytes = columns.width * columns.itemsize
     cdef Moments moments
-    moments.count = <int64_t *> at
-    moments.mean = <double *> (at + 64)
+    moments.count = <int64_t *> memory
+    moments.mean = <double *> (memory + 64)
     moments.M2 = moments.mean + columns.width
     moments.shift = moments.M2 + columns.width
     moments.factor = <unsigned char *> moments.shift + n_bytes
@@ -177,7 +177,7 @@ cdef inline inlined merge_known(
         M2[0] += new_M2 + delta * delta * ((n[0] - new_n) * (new_n / n[0]))
 
 
-cdef inline Span next_piece(
+cdef inline Span next_block(
     const Columns *columns,
     Span span,
     const double **block,       # OUT, the stored moments of the returned rows, or NULL if they are not stored
@@ -220,11 +220,11 @@ cdef inline inlined survey_missing(
     cdef double mean_piece[8]
     cdef double M2_piece[8]
     cdef double n_seen
-    cdef double nowhere = 0                             # M2 of the known values is not needed
+    cdef double unused = 0                              # M2 of the known values is not needed
     cdef const double *block
-    cdef const double *n_of
-    cdef const double *mean_of
-    cdef const double *M2_of
+    cdef const double *n_next
+    cdef const double *mean_next
+    cdef const double *M2_next
     cdef Span rest, piece
     cdef Py_ssize_t i, j
     for j in range(0, width, 8):
@@ -232,18 +232,18 @@ cdef inline inlined survey_missing(
             n_new[i] = mean_new[i] = M2_new[i] = 0
         rest = span
         while rest.start < rest.stop:
-            piece = next_piece(columns, rest, &block)
+            piece = next_block(columns, rest, &block)
             if block == NULL:
                 known8(X + j, width, piece.start, piece.stop, piece.order, n_piece, mean_piece, M2_piece)
-                n_of, mean_of, M2_of = n_piece, mean_piece, M2_piece
+                n_next, mean_next, M2_next = n_piece, mean_piece, M2_piece
             else:
-                n_of, mean_of, M2_of = block + 2 * width + j, block + j, block + width + j
+                n_next, mean_next, M2_next = block + 2 * width + j, block + j, block + width + j
             for i in range(8):
-                merge_known(n_of[i], mean_of[i], M2_of[i], n_new + i, mean_new + i, M2_new + i)
+                merge_known(n_next[i], mean_next[i], M2_next[i], n_new + i, mean_new + i, M2_new + i)
             rest.start = piece.stop
         for i in range(8):
             merge_known(
-                n_new[i], mean_new[i], M2_new[i], moments.n_known + j + i, moments.known_mean + j + i, &nowhere
+                n_new[i], mean_new[i], M2_new[i], moments.n_known + j + i, moments.known_mean + j + i, &unused
             )
             filling[j + i] = <floating> moments.known_mean[j + i]
             merge_known(
@@ -272,13 +272,13 @@ cdef inline inlined survey_columns(
     cdef Span piece
     cdef Py_ssize_t j
     cdef const double *block
-    cdef double n_seen, one_nth, factor_of
+    cdef double n_seen, one_nth, inverse_scale
     if columns.imputes:
         survey_missing(columns, span, moments, <floating *> moments.filling)
         span.start = span.stop
     while span.start < span.stop:
         n_seen = <double> moments.count[0]
-        piece = next_piece(columns, span, &block)
+        piece = next_block(columns, span, &block)
         if block != NULL:
             merge(
                 n_seen, <double> (piece.stop - piece.start), block, block + width, width, moments.mean, moments.M2
@@ -290,14 +290,14 @@ cdef inline inlined survey_columns(
     n_seen = <double> moments.count[0]
     one_nth = 1 / n_seen
     for j in range(width):
-        factor_of = scale_factor(n_seen, moments.mean[j], moments.M2[j] * one_nth)
+        inverse_scale = scale_factor(n_seen, moments.mean[j], moments.M2[j] * one_nth)
         shift[j] = <floating> (moments.mean[j] * columns.centred[j])
-        factor[j] = <floating> (factor_of if columns.scaled[j] > 0 else 1)
+        factor[j] = <floating> (inverse_scale if columns.scaled[j] > 0 else 1)
 
 
-cdef inline inlined survey_dense(const Columns *columns, Span span, unsigned char *at) noexcept nogil:
-    """Merge the moments of new rows into the moments of a state, which start at ``at``."""
-    cdef Moments moments = moments_at(columns, at)
+cdef inline inlined survey_dense(const Columns *columns, Span span, unsigned char *memory) noexcept nogil:
+    """Merge the moments of new rows into the moments of a state, which start at ``memory``."""
+    cdef Moments moments = moments_at(columns, memory)
     if columns.itemsize == 8:
         survey_columns(columns, span, &moments, <double *> moments.shift, <double *> moments.factor)
     else:

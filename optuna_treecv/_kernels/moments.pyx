@@ -30,7 +30,7 @@ cdef dispatched fill_blocks(
     const void *X, Py_ssize_t itemsize, Py_ssize_t n_rows, Py_ssize_t width, bint imputes, double *blocks
 ) noexcept nogil:
     """Compute the moments of each full block of BLOCK rows, then merge pairs of blocks, level by level."""
-    cdef Py_ssize_t n_numbers = (3 if imputes else 2) * width
+    cdef Py_ssize_t block_size = (3 if imputes else 2) * width
     cdef Py_ssize_t n_blocks = n_rows // BLOCK
     cdef Py_ssize_t rows_of_block = BLOCK
     cdef Py_ssize_t i, j
@@ -42,13 +42,13 @@ cdef dispatched fill_blocks(
             block_of_rows(<const double *> X, width, i * BLOCK, imputes, blocks)
         else:
             block_of_rows(<const float *> X, width, i * BLOCK, imputes, blocks)
-        blocks += n_numbers
-    below = blocks - n_blocks * n_numbers
+        blocks += block_size
+    below = blocks - n_blocks * block_size
     while n_blocks > 1:
         n_blocks //= 2
         for _ in range(n_blocks):
-            memcpy(blocks, below, n_numbers * sizeof(double))
-            below += n_numbers
+            memcpy(blocks, below, block_size * sizeof(double))
+            below += block_size
             if imputes:
                 for j in range(width):
                     merge_known(
@@ -63,9 +63,9 @@ cdef dispatched fill_blocks(
                 merge(
                     <double> rows_of_block, <double> rows_of_block, below, below + width, width, blocks, blocks + width
                 )
-            below += n_numbers
-            blocks += n_numbers
-        below = blocks - n_blocks * n_numbers
+            below += block_size
+            blocks += block_size
+        below = blocks - n_blocks * block_size
         rows_of_block *= 2
 
 
@@ -102,7 +102,7 @@ cdef class Blocks:
                 fill_blocks(&values[0], itemsize, n_rows, width, imputes, &self.moments[0])
 
     cdef Columns columns(self, const double [:, ::1] flags):
-        """Return the rows as ``Columns``, with ``flags`` from ``flags_of``.
+        """Return the rows as ``Columns``, with ``flags`` from ``pad_flags``.
 
         The result holds pointers into ``flags`` and into this object, so both must outlive it.
         """
@@ -119,7 +119,7 @@ cdef class Blocks:
         return columns
 
 
-cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width):
+cdef double [:, ::1] pad_flags(const unsigned char [::1] centred, const unsigned char [::1] scaled, Py_ssize_t width):
     """Return ``centred`` and ``scaled`` as the rows of a float64 array (2, width), padded with zeros."""
     cdef double [:, ::1] flags = np.zeros((2, width))
     cdef Py_ssize_t j
@@ -130,10 +130,10 @@ cdef double [:, ::1] flags_of(const unsigned char [::1] centred, const unsigned 
     return flags
 
 
-cdef void fill_with_ones(void *numbers, Py_ssize_t n, Py_ssize_t itemsize) noexcept nogil:
+cdef void fill_with_ones(void *values, Py_ssize_t n, Py_ssize_t itemsize) noexcept nogil:
     cdef Py_ssize_t j
     for j in range(n):
         if itemsize == 8:
-            (<double *> numbers)[j] = 1
+            (<double *> values)[j] = 1
         else:
-            (<float *> numbers)[j] = 1
+            (<float *> values)[j] = 1

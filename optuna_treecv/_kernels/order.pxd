@@ -27,12 +27,12 @@ cdef inline uint64_t chain(uint64_t key, uint64_t value) noexcept nogil:
 cdef inline uint32_t below(uint64_t *counter, uint32_t bound) noexcept nogil:
     """Return a uniformly distributed integer in 0..bound-1, and advance ``counter``."""
     cdef uint64_t product
-    cdef uint32_t refused
+    cdef uint32_t threshold
     counter[0] += <uint64_t> 0x9E3779B97F4A7C15
     product = (mix(counter[0]) >> 32) * bound
     if <uint32_t> product < bound:
-        refused = (<uint32_t> 0 - bound) % bound      # 2^32 mod bound; lower halves below this would bias the draw
-        while <uint32_t> product < refused:
+        threshold = (<uint32_t> 0 - bound) % bound    # 2^32 mod bound; lower halves below this would bias the draw
+        while <uint32_t> product < threshold:
             counter[0] += <uint64_t> 0x9E3779B97F4A7C15
             product = (mix(counter[0]) >> 32) * bound
     return <uint32_t> (product >> 32)
@@ -51,7 +51,7 @@ cdef void fill_with_replays(
     Span span,
     int64_t n_seen,
     bint random,                # whether the rows of the span are in random order, not in stored order
-    Span held,                  # the rows that are held out
+    Span held_out,              # the rows that are held out
     Py_ssize_t n_rows,          # of the whole data set
     Py_ssize_t n_epochs,
     uint32_t *order,            # OUT, n_epochs * (stop - start) row indices

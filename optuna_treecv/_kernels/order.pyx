@@ -21,16 +21,16 @@ cdef void fill_random_order(uint64_t seed, Span span, int64_t n_seen, uint32_t *
 cdef enum:
     # Replays are drawn as runs of this many consecutive rows. If the rows are not in the cache, reading a row right
     # after its predecessor is several times as fast as reading it alone.
-    RUN = 8
+    RUN_LENGTH = 8
     # With fewer rows than this, all rows are in the cache, and replays are drawn row by row.
-    MANY = 512
+    MIN_ROWS_FOR_RUNS = 512
 
 
 cdef void fill_sample(
     uint64_t *counter,          # INOUT
-    Py_ssize_t n_open,          # the number of rows that are not held out
-    Span held,                  # the rows that are held out
-    Py_ssize_t run,             # the number of rows of a run
+    Py_ssize_t n_allowed,       # the number of rows that are not held out
+    Span held_out,              # the rows that are held out
+    Py_ssize_t run_length,      # the number of rows of a run
     Py_ssize_t n_drawn,         # at most the number of rows in all full runs
     uint32_t *order,            # OUT, n_drawn row indices
 ) noexcept nogil:
@@ -41,34 +41,36 @@ cdef void fill_sample(
     likely to be drawn. The drawn runs are then shuffled. Shuffling all rows instead would take time for all rows
     even if few are drawn.
     """
-    cdef Py_ssize_t n_runs = n_open // run
-    cdef Py_ssize_t n_drawn_runs = (n_drawn + run - 1) // run
+    cdef Py_ssize_t n_runs = n_allowed // run_length
+    cdef Py_ssize_t n_drawn_runs = (n_drawn + run_length - 1) // run_length
     cdef Py_ssize_t step = n_runs // 4 + below(counter, <uint32_t> (n_runs // 2 + 1))
-    cdef Py_ssize_t place = below(counter, <uint32_t> n_runs)
-    cdef Py_ssize_t begin = below(counter, <uint32_t> n_open) if run > 1 else 0
-    cdef Py_ssize_t i, j, at
-    while not are_coprime(step, n_runs):                  # then all runs are visited before one is repeated
+    cdef Py_ssize_t current = below(counter, <uint32_t> n_runs)
+    cdef Py_ssize_t first = below(counter, <uint32_t> n_allowed) if run_length > 1 else 0
+    cdef Py_ssize_t i, j, k
+    while not is_coprime(step, n_runs):                   # then all runs are visited before one is repeated
         step += 1
     step %= n_runs
     for i in range(n_drawn_runs):
         j = below(counter, <uint32_t> (i + 1))
         order[i] = order[j]
-        order[j] = <uint32_t> place
-        place += step
-        if place >= n_runs:
-            place -= n_runs
+        order[j] = <uint32_t> current
+        current += step
+        if current >= n_runs:
+            current -= n_runs
     for i in range(n_drawn_runs - 1, -1, -1):             # backwards, because each run overwrites later entries
-        j = begin + run * <Py_ssize_t> order[i]
-        for at in range(min(run, n_drawn - i * run)):
-            place = j + at if j + at < n_open else j + at - n_open
-            order[i * run + at] = <uint32_t> (place if place < held.start else place + held.stop - held.start)
+        j = first + run_length * <Py_ssize_t> order[i]
+        for k in range(min(run_length, n_drawn - i * run_length)):
+            current = j + k if j + k < n_allowed else j + k - n_allowed
+            if current >= held_out.start:
+                current += held_out.stop - held_out.start
+            order[i * run_length + k] = <uint32_t> current
 
 
-cdef inline bint are_coprime(Py_ssize_t one, Py_ssize_t other) noexcept nogil:
+cdef inline bint is_coprime(Py_ssize_t a, Py_ssize_t b) noexcept nogil:
     """Return whether 1 is the greatest common divisor of the two numbers."""
-    while other != 0:
-        one, other = other, one % other
-    return one == 1
+    while b != 0:
+        a, b = b, a % b
+    return a == 1
 
 
 cdef void fill_with_replays(
@@ -76,7 +78,7 @@ cdef void fill_with_replays(
     Span span,
     int64_t n_seen,
     bint random,
-    Span held,
+    Span held_out,
     Py_ssize_t n_rows,
     Py_ssize_t n_epochs,
     uint32_t *order,
@@ -89,17 +91,17 @@ cdef void fill_with_replays(
     cdef uint64_t counter = chain(key, n_epochs)
     cdef Py_ssize_t n_new = span.stop - span.start
     cdef Py_ssize_t n_replays = n_new * (n_epochs - 1)
-    cdef Py_ssize_t n_open = n_rows - (held.stop - held.start)
-    cdef Py_ssize_t run = 1 if random or n_open < MANY else RUN     # fewer rows fit in the cache
+    cdef Py_ssize_t n_allowed = n_rows - (held_out.stop - held_out.start)
+    cdef Py_ssize_t run_length = 1 if random or n_allowed < MIN_ROWS_FOR_RUNS else RUN_LENGTH
     cdef Py_ssize_t n_done = 0
-    cdef Py_ssize_t n_now, i, j, at
+    cdef Py_ssize_t n_drawn, i, j, k
     while n_done < n_replays:
-        n_now = min(n_open - n_open % run, n_replays - n_done)
-        fill_sample(&counter, n_open, held, run, n_now, order + n_done)
-        n_done += n_now
+        n_drawn = min(n_allowed - n_allowed % run_length, n_replays - n_done)
+        fill_sample(&counter, n_allowed, held_out, run_length, n_drawn, order + n_done)
+        n_done += n_drawn
     for i in range(n_new - 1, -1, -1):                    # backwards, so that no replay is overwritten
-        for at in range(n_epochs - 1, 0, -1):
-            order[i * n_epochs + at] = order[i * (n_epochs - 1) + at - 1]
+        for k in range(n_epochs - 1, 0, -1):
+            order[i * n_epochs + k] = order[i * (n_epochs - 1) + k - 1]
     for i in range(n_new):
         j = below(&key, <uint32_t> (i + 1)) if random else i
         order[i * n_epochs] = order[j * n_epochs]
@@ -169,32 +171,32 @@ ctypedef fused Key:
 def sort_by_key(
     const uint32_t [::1] rows,  # IN, (n_rows,), row indices
     const Key [::1] keys,       # IN, keys[i] is the key of row i
-    int64_t [::1] begins,       # OUT, (n_keys + 1,): out[begins[k]:begins[k + 1]] are the rows of key k
+    int64_t [::1] offsets,      # OUT, (n_keys + 1,): out[offsets[k]:offsets[k + 1]] are the rows of key k
     uint32_t [::1] out,         # OUT, (n_rows,)
 ):
     """Sort row indices by the keys of the rows; rows with equal keys keep their order (counting sort)."""
-    cdef Py_ssize_t n_keys = begins.shape[0] - 1
+    cdef Py_ssize_t n_keys = offsets.shape[0] - 1
     cdef Py_ssize_t i = 0
-    cdef int64_t *begin
+    cdef int64_t *position
     if out.shape[0] != rows.shape[0] or n_keys < 1:
-        raise ValueError("out must be as long as rows, and begins must have one more entry than there are keys.")
-    begins[:] = 0
+        raise ValueError("out must be as long as rows, and offsets must have one more entry than there are keys.")
+    offsets[:] = 0
     with nogil:
         while i < rows.shape[0] and rows[i] < keys.shape[0] and keys[rows[i]] < n_keys:
-            begins[keys[rows[i]] + 1] += 1
+            offsets[keys[rows[i]] + 1] += 1
             i += 1
     if i < rows.shape[0]:
         raise IndexError(f"row {rows[i]} has no key below {n_keys}.")
     with nogil:
         for i in range(n_keys):
-            begins[i + 1] += begins[i]
+            offsets[i + 1] += offsets[i]
         for i in range(rows.shape[0]):
-            begin = &begins[keys[rows[i]]]
-            out[begin[0]] = rows[i]
-            begin[0] += 1                                 # after the loop, this is where the next key begins
+            position = &offsets[keys[rows[i]]]
+            out[position[0]] = rows[i]
+            position[0] += 1                              # after the loop, this is the start of the next key
         for i in range(n_keys, 0, -1):
-            begins[i] = begins[i - 1]
-        begins[0] = 0
+            offsets[i] = offsets[i - 1]
+        offsets[0] = 0
 
 
 def derive_seed(uint64_t seed, uint64_t label) -> int:

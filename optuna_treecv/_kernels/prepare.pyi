@@ -7,13 +7,13 @@ def copy_rows(
     source: np.ndarray | None = None,
     target: np.ndarray | None = None,
 ) -> bool: ...
-def inverse(order: np.ndarray, place: np.ndarray) -> bool: ...
+def inverse(order: np.ndarray, out: np.ndarray) -> bool: ...
 def address(memory: np.ndarray) -> int: ...
 def fill_bins(
     X: np.ndarray,
     order: np.ndarray,
     edges: np.ndarray,
-    begins: np.ndarray,
-    is_number: np.ndarray,
+    offsets: np.ndarray,
+    is_binned: np.ndarray,
     bins: np.ndarray,
 ) -> None: ...

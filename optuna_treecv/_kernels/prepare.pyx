@@ -39,27 +39,27 @@ cdef dispatched copy_all(
     Py_ssize_t n_rows,
     floating last,
     floating *block,            # workspace for n_at_once rows, used if column_step is not 1
-    Py_ssize_t n_at_once,
+    Py_ssize_t block_rows,
     floating *out,
     Py_ssize_t width,
     bint past_cache,
     double *check,              # INOUT: becomes NaN if a value is not finite
 ) noexcept nogil:
-    cdef Py_ssize_t begin = 0
-    cdef Py_ssize_t end, i, j, row
+    cdef Py_ssize_t start = 0
+    cdef Py_ssize_t stop, i, j, row
     cdef const floating *x
-    while begin < n_rows:
-        end = min(begin + n_at_once, n_rows)
+    while start < n_rows:
+        stop = min(start + block_rows, n_rows)
         if column_step != 1:
             for j in range(n_features):
                 if row_step == 1 and source == NULL:
-                    prefetch_row(X + end + j * column_step, min(n_at_once, n_rows - end))
-                for i in range(begin, end):
+                    prefetch_row(X + stop + j * column_step, min(block_rows, n_rows - stop))
+                for i in range(start, stop):
                     row = source[i] if source != NULL else i
-                    block[(i - begin) * n_features + j] = X[row * row_step + j * column_step]
-        for i in range(begin, end):
+                    block[(i - start) * n_features + j] = X[row * row_step + j * column_step]
+        for i in range(start, stop):
             if column_step != 1:
-                x = block + (i - begin) * n_features
+                x = block + (i - start) * n_features
             elif source == NULL:
                 x = X + i * row_step
             else:
@@ -68,7 +68,7 @@ cdef dispatched copy_all(
                     prefetch_row(X + source[i + AHEAD] * row_step, n_features)
             row = target[i] if target != NULL else i
             check[0] += <double> copy_row(x, n_features, last, out + row * width, width, past_cache)
-        begin = end
+        start = stop
     streams_end()
 
 
@@ -87,7 +87,7 @@ def copy_rows(
     cdef Py_ssize_t n_rows = X.shape[0] if source is None else source.shape[0]
     cdef Py_ssize_t row_step = X.strides[0] // <Py_ssize_t> sizeof(floating)
     cdef Py_ssize_t column_step = X.strides[1] // <Py_ssize_t> sizeof(floating)
-    cdef Py_ssize_t n_at_once = max(1, BLOCK_BYTES // (max(1, n_features) * <Py_ssize_t> sizeof(floating)))
+    cdef Py_ssize_t block_rows = max(1, BLOCK_BYTES // (max(1, n_features) * <Py_ssize_t> sizeof(floating)))
     cdef floating [::1] block
     cdef bint is_large = out.shape[0] * out.shape[1] * <Py_ssize_t> sizeof(floating) > CACHE_BYTES
     cdef double check = 0
@@ -97,11 +97,11 @@ def copy_rows(
         raise ValueError("X must have strides that are multiples of its itemsize; pass a copy of X instead.")
     if n_rows != (out.shape[0] if target is None else target.shape[0]):
         raise ValueError(f"{n_rows} rows of X must go to as many rows of out.")
-    check_numbers(source, X.shape[0], "source")
-    check_numbers(target, out.shape[0], "target")
+    check_indices(source, X.shape[0], "source")
+    check_indices(target, out.shape[0], "target")
     if n_rows == 0 or n_features == 0:
         return True
-    block = np.empty(1 if column_step == 1 else n_at_once * n_features, f"f{sizeof(floating)}")
+    block = np.empty(1 if column_step == 1 else block_rows * n_features, f"f{sizeof(floating)}")
     with nogil:
         copy_all(
             &X[0, 0],
@@ -113,7 +113,7 @@ def copy_rows(
             n_rows,
             last,
             &block[0],
-            n_at_once,
+            block_rows,
             &out[0, 0],
             out.shape[1],
             is_large and <size_t> &out[0, 0] % 16 == 0,
@@ -122,30 +122,30 @@ def copy_rows(
     return check == 0
 
 
-cdef int check_numbers(const uint32_t [::1] numbers, Py_ssize_t n_rows, name) except -1:
+cdef int check_indices(const uint32_t [::1] indices, Py_ssize_t n_rows, name) except -1:
     cdef Py_ssize_t i = 0
-    if numbers is None:
+    if indices is None:
         return 0
     with nogil:
-        while i < numbers.shape[0] and numbers[i] < n_rows:
+        while i < indices.shape[0] and indices[i] < n_rows:
             i += 1
-    if i < numbers.shape[0]:
-        raise IndexError(f"{name} contains row {numbers[i]}, but there are only {n_rows} rows.")
+    if i < indices.shape[0]:
+        raise IndexError(f"{name} contains row {indices[i]}, but there are only {n_rows} rows.")
     return 0
 
 
-def inverse(const uint32_t [::1] order, uint32_t [::1] place) -> bool:
+def inverse(const uint32_t [::1] order, uint32_t [::1] out) -> bool:
     """Write the inverse of the permutation ``order``, (n,); return whether ``order`` is a permutation of 0..n-1."""
     cdef Py_ssize_t n = order.shape[0]
     cdef Py_ssize_t i
-    if place.shape[0] != n:
-        raise ValueError("place must be as long as order.")
+    if out.shape[0] != n:
+        raise ValueError("out must be as long as order.")
     with nogil:
         for i in range(n):
-            place[i] = <uint32_t> n
+            out[i] = <uint32_t> n
         i = 0
-        while i < n and order[i] < n and place[order[i]] == n:
-            place[order[i]] = <uint32_t> i
+        while i < n and order[i] < n and out[order[i]] == n:
+            out[order[i]] = <uint32_t> i
             i += 1
     return i == n
 
@@ -155,7 +155,7 @@ def address(const unsigned char [::1] memory) -> int:
     return <size_t> &memory[0]
 
 
-cdef inline uint8_t bin_of(double x, const double *edges, Py_ssize_t n_edges) noexcept nogil:
+cdef inline uint8_t find_bin(double x, const double *edges, Py_ssize_t n_edges) noexcept nogil:
     """Return the number of edges below x, or 0 for NaN, by a binary search without branches in its loop."""
     cdef Py_ssize_t first = 0
     cdef Py_ssize_t half
@@ -172,8 +172,8 @@ def fill_bins(
     const floating [:, :] X,            # IN, any strides
     const uint32_t [::1] order,         # IN, row indices
     const double [::1] edges,           # IN, the bin edges of all features, ascending within a feature
-    const int64_t [::1] begins,         # IN, (n_features + 1,): edges[begins[j]:begins[j + 1]] are those of feature j
-    const uint8_t [::1] is_number,      # IN, (n_features,): 0 for features whose bins are not written
+    const int64_t [::1] offsets,        # IN, (n_features + 1,): edges[offsets[j]:offsets[j + 1]] are those of feature j
+    const uint8_t [::1] is_binned,      # IN, (n_features,): 0 for features whose bins are not written
     uint8_t [:, ::1] bins,              # OUT, (n_features, len(order))
 ):
     """Write the bin indices of the rows ``X[order]``, feature by feature.
@@ -183,25 +183,25 @@ def fill_bins(
     """
     cdef Py_ssize_t n_rows = order.shape[0]
     cdef Py_ssize_t n_features = X.shape[1]
-    cdef Py_ssize_t begin, end, i, j, n_edges
-    cdef const double *own
+    cdef Py_ssize_t start, stop, i, j, n_edges
+    cdef const double *feature_edges
     cdef double x
     if bins.shape[0] != n_features or bins.shape[1] != n_rows:
         raise ValueError("bins must have one row per feature and one column per entry of order.")
-    if begins.shape[0] != n_features + 1 or is_number.shape[0] != n_features:
-        raise ValueError("begins must have one more entry than X has features, and is_number one entry per feature.")
-    if begins[n_features] != edges.shape[0]:
-        raise ValueError("begins must end with the number of edges.")
+    if offsets.shape[0] != n_features + 1 or is_binned.shape[0] != n_features:
+        raise ValueError("offsets must have one more entry than X has features, and is_binned one entry per feature.")
+    if offsets[n_features] != edges.shape[0]:
+        raise ValueError("offsets must end with the number of edges.")
     with nogil:
-        begin = 0
-        while begin < n_rows:
-            end = min(begin + BLOCK, n_rows)
+        start = 0
+        while start < n_rows:
+            stop = min(start + BLOCK, n_rows)
             for j in range(n_features):
-                if not is_number[j]:
+                if not is_binned[j]:
                     continue
-                own = &edges[0] + begins[j] if edges.shape[0] > 0 else NULL
-                n_edges = begins[j + 1] - begins[j]
-                for i in range(begin, end):
+                feature_edges = &edges[0] + offsets[j] if edges.shape[0] > 0 else NULL
+                n_edges = offsets[j + 1] - offsets[j]
+                for i in range(start, stop):
                     x = <double> X[order[i], j]
-                    bins[j, i] = bin_of(x, own, n_edges) if x == x else <uint8_t> (n_edges + 1)
-            begin = end
+                    bins[j, i] = find_bin(x, feature_edges, n_edges) if x == x else <uint8_t> (n_edges + 1)
+            start = stop

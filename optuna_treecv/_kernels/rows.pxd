@@ -37,7 +37,7 @@ cdef struct Dense:
 cdef struct Sparse:
     const void *values          # float64 or float32
     const int32_t *columns
-    const int64_t *begins       # row i is values[begins[i]:begins[i + 1]]
+    const int64_t *indptr       # the nonzeros of row i are values[indptr[i]:indptr[i + 1]]
     Py_ssize_t far              # as in ``Dense``
 
 
@@ -58,13 +58,13 @@ ctypedef fused Rows:
 
 
 cdef inline Py_ssize_t n_nonzeros(const Sparse *rows, Py_ssize_t row) noexcept nogil:
-    return rows.begins[row + 1] - rows.begins[row]
+    return rows.indptr[row + 1] - rows.indptr[row]
 
 
-cdef inline Weight dot_row(const Rows *rows, Py_ssize_t row, const Weight *w, const floating *of_type) noexcept nogil:
+cdef inline Weight dot_row(const Rows *rows, Py_ssize_t row, const Weight *w, const floating *type_tag) noexcept nogil:
     """Return x . w in the summation order of ``vec8.h``.
 
-    ``of_type`` is never read here or in the other functions: its type tells the compiler the type of the rows.
+    ``type_tag`` is never read here or in the other functions: its type tells the compiler the type of the rows.
     """
     cdef const floating *x
     cdef Weight s[8]
@@ -74,12 +74,12 @@ cdef inline Weight dot_row(const Rows *rows, Py_ssize_t row, const Weight *w, co
     else:
         x = <const floating *> rows.values
         s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
-        for j in range(rows.begins[row], rows.begins[row + 1]):
+        for j in range(rows.indptr[row], rows.indptr[row + 1]):
             s[rows.columns[j] & 7] += w[rows.columns[j]] * x[j]
         return <Weight> sum8(s)
 
 
-cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating *of_type) noexcept nogil:
+cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating *type_tag) noexcept nogil:
     """Return |x|^2 in the summation order of ``vec8.h``."""
     cdef const floating *x
     cdef floating s[8]
@@ -90,7 +90,7 @@ cdef inline floating norm2_row(const Rows *rows, Py_ssize_t row, const floating 
     else:
         x = <const floating *> rows.values
         s[0] = s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
-        for j in range(rows.begins[row], rows.begins[row + 1]):
+        for j in range(rows.indptr[row], rows.indptr[row + 1]):
             s[rows.columns[j] & 7] += x[j] * x[j]
         return <floating> sum8(s)
 
@@ -100,7 +100,7 @@ cdef inline double add_row(
     Py_ssize_t row,
     Weight c,
     Weight *w,                  # INOUT, (width,)
-    const floating *of_type,
+    const floating *type_tag,
     Log *log,                   # INOUT, saves the weights of sparse rows before the update; NULL: no undo is needed
 ) noexcept nogil:
     """Compute w += c x; return NaN if the rows are sparse and c or an updated weight is not finite, else 0."""
@@ -114,9 +114,9 @@ cdef inline double add_row(
     else:
         x = <const floating *> rows.values
         if log != NULL:
-            for j in range(rows.begins[row], rows.begins[row + 1]):
+            for j in range(rows.indptr[row], rows.indptr[row + 1]):
                 remember(log, w + rows.columns[j])
-        for j in range(rows.begins[row], rows.begins[row + 1]):
+        for j in range(rows.indptr[row], rows.indptr[row + 1]):
             w[rows.columns[j]] += c * x[j]
             check += 0 * <double> w[rows.columns[j]]
         return check
@@ -127,33 +127,33 @@ cdef inline Py_ssize_t row_at(Span span, Py_ssize_t i) noexcept nogil:
     return span.order[i] if span.order != NULL else i
 
 
-cdef inline Py_ssize_t rows_far(Py_ssize_t n_bytes, Py_ssize_t n_rows) noexcept nogil:
+cdef inline Py_ssize_t prefetch_distance(Py_ssize_t n_bytes, Py_ssize_t n_rows) noexcept nogil:
     """Return the prefetch distance for random order, in rows: about FAR_BYTES of rows, within 2 to 32."""
     return max(2, min(32, FAR_BYTES * n_rows // (n_bytes + 1)))
 
 
-cdef inline inlined fetch_row(const Rows *rows, Py_ssize_t row, bint far, const floating *of_type) noexcept nogil:
+cdef inline inlined fetch_row(const Rows *rows, Py_ssize_t row, bint far, const floating *type_tag) noexcept nogil:
     """Prefetch a row; with ``far``, into the second-level cache only."""
-    cdef int64_t begin, n_numbers
+    cdef int64_t begin, n_values
     if Rows is Dense:
         prefetch_row((<const floating *> rows.values) + row * rows.width, rows.width, far)
     else:
-        begin = rows.begins[row]
-        n_numbers = rows.begins[row + 1] - begin
-        prefetch_row((<const floating *> rows.values) + begin, n_numbers, far)
-        prefetch_bytes(rows.columns + begin, n_numbers * <Py_ssize_t> sizeof(int32_t), far)
+        begin = rows.indptr[row]
+        n_values = rows.indptr[row + 1] - begin
+        prefetch_row((<const floating *> rows.values) + begin, n_values, far)
+        prefetch_bytes(rows.columns + begin, n_values * <Py_ssize_t> sizeof(int32_t), far)
 
 
-cdef inline Py_ssize_t visit(const Rows *rows, Span span, Py_ssize_t i, const floating *of_type) noexcept nogil:
+cdef inline Py_ssize_t visit(const Rows *rows, Span span, Py_ssize_t i, const floating *type_tag) noexcept nogil:
     """Return the row index at position i of a span, and prefetch a row that a training loop needs later."""
     if span.order != NULL:
         if i + rows.far < span.stop:
-            fetch_row(rows, span.order[i + rows.far], True, of_type)
+            fetch_row(rows, span.order[i + rows.far], True, type_tag)
         if Rows is Sparse:
             if i + 2 * rows.far < span.stop:    # the offsets of that row are read when it is prefetched
-                prefetch_bytes(rows.begins + span.order[i + 2 * rows.far], 2 * <Py_ssize_t> sizeof(int64_t), True)
+                prefetch_bytes(rows.indptr + span.order[i + 2 * rows.far], 2 * <Py_ssize_t> sizeof(int64_t), True)
         return span.order[i]
     if Rows is Dense:
         if rows.ahead != 0 and i + rows.ahead < span.stop:
-            fetch_row(rows, i + rows.ahead, False, of_type)
+            fetch_row(rows, i + rows.ahead, False, type_tag)
     return i

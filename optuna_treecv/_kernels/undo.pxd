@@ -20,7 +20,7 @@ cdef struct Entry:
 cdef struct Log:
     Entry *entries
     Py_ssize_t n_entries
-    Py_ssize_t room             # the number of entries that fit into the log
+    Py_ssize_t capacity         # the number of entries that fit into the log
     bint whole                  # whether the whole state is saved already, so that this phase need not save more
 
 
@@ -39,14 +39,14 @@ cdef inline Py_ssize_t entries_of(Py_ssize_t n_bytes) noexcept nogil:
     return (n_bytes + <Py_ssize_t> sizeof(Entry) - 1) // <Py_ssize_t> sizeof(Entry) + 1
 
 
-cdef inline void remember_part(Log *log, unsigned char *begin, Py_ssize_t n_bytes) noexcept nogil:
+cdef inline void remember_part(Log *log, unsigned char *start, Py_ssize_t n_bytes) noexcept nogil:
     """Save a range of at least 16 bytes that starts at an even address."""
     cdef Entry *entry = log.entries + log.n_entries
     cdef Py_ssize_t n_entries = entries_of(n_bytes)
     if log.whole:
         return
-    memcpy(entry, begin, n_bytes)
-    entry[n_entries - 1].address = begin + 1
+    memcpy(entry, start, n_bytes)
+    entry[n_entries - 1].address = start + 1
     entry[n_entries - 1].word = n_bytes
     log.n_entries += n_entries
 

@@ -90,5 +90,5 @@ cdef inline inlined prefetch_bytes(const void *begin, Py_ssize_t n_bytes, bint f
             prefetch(<const unsigned char *> begin + i)
 
 
-cdef inline inlined prefetch_row(const floating *x, Py_ssize_t n_numbers, bint far=False) noexcept nogil:
-    prefetch_bytes(x, n_numbers * <Py_ssize_t> sizeof(floating), far)
+cdef inline inlined prefetch_row(const floating *x, Py_ssize_t n_values, bint far=False) noexcept nogil:
+    prefetch_bytes(x, n_values * <Py_ssize_t> sizeof(floating), far)

@@ -284,8 +284,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: replays leak the first row that is held out",
-        "place if place < held.start else place + held.stop - held.start",
-        "place if place <= held.start else place + held.stop - held.start",
+        "if current >= held_out.start:",
+        "if current > held_out.start:",
         "test_epochs::test_the_order_is_that_of_the_twin"
         " test_epochs::test_no_label_of_a_fold_reaches_its_own_model",
     ),
@@ -321,14 +321,14 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: lanes use products of before they are projected",
-        "    if absorbed and learner.sparse.begins == NULL:\n",
+        "    if absorbed and learner.sparse.indptr == NULL:\n",
         "    if False:\n",
         "test_lanes::test_many_are_as_one_by_one",
     ),
     Breakage(
         "kernels: rows go to the places of others",
-        "            place[order[i]] = <uint32_t> i\n",
-        "            place[i] = order[i]\n",
+        "            out[order[i]] = <uint32_t> i\n",
+        "            out[i] = order[i]\n",
         "test_kernels::test_an_order_has_an_inverse_if_each_row_is_there_once",
     ),
     Breakage(
@@ -352,14 +352,14 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: a step of SVRG is corrected by its own slope",
-        "p[1] = dot_row(rows, row, anchors + at, z)",
+        "p[1] = dot_row(rows, row, anchors + offset, z)",
         "p[1] = p[0]",
         "test_kernels::test_regressor_equals_twin test_test_then_train",
     ),
     Breakage(
         "kernels: K-means counts rows, not weights",
-        "masses[c] += weight\n        part =",
-        "masses[c] += 1\n        part =",
+        "masses[c] += weight\n        share =",
+        "masses[c] += 1\n        share =",
         "test_kernel_weights::test_weighted_kmeans_equals_its_twin",
     ),
     Breakage(
@@ -376,7 +376,7 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: a tested row of a pair gets the outputs of the other",
-        "settings.out_rows, outputs + second * n_lanes, out)",
+        "settings.out_rows, outputs + is_second * n_lanes, out)",
         "settings.out_rows, outputs, out)",
         "test_lanes::test_each_lane_is_what_it_is_alone",
     ),
@@ -389,8 +389,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: rows are tested by a scaler of no rows",
-        "dense.values + row * dense.width, dense.width, &of_dense",
-        "dense.values + span.start * dense.width, dense.width, &of_dense",
+        "dense.values + row * dense.width, dense.width, &moments",
+        "dense.values + span.start * dense.width, dense.width, &moments",
         "test_incremental_transformers::test_scaled_folds_are_those_of_partial_fit",
     ),
     Breakage(
@@ -420,7 +420,7 @@ BREAKAGES = [
     ),
     Breakage(
         "kernels: the predictor of a row of the other class grows without a limit",
-        "x = most if x > most else x",
+        "x = limit if x > limit else x",
         "x = x",
         "test_glm_kernels::test_slopes_of_logistic_losses",
     ),
@@ -628,9 +628,9 @@ BREAKAGES = [
     ),
     Breakage(
         "tree: replays of a pair leak rows that are held out",
-        "span = ordered(tree, span, held, tree.order)\n    train_pair",
-        "span = ordered(tree, span, Span(held.start + 1, held.stop + 1, NULL), tree.order)\n"
-        "    train_pair",
+        "span = draw_order(tree, span, held_out, tree.order)\n    train_pair",
+        "held_out = Span(held_out.start + 1, held_out.stop + 1, NULL)\n"
+        "        span = draw_order(tree, span, held_out, tree.order)\n    train_pair",
         "test_epochs::test_the_compiled_walk_is_that_over_rows_one_by_one",
     ),
     Breakage(

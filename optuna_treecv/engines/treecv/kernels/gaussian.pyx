@@ -40,9 +40,9 @@ cdef inlined train_dense_on(
     const Learner *learner,
     Span span,
     unsigned char *state,       # INOUT
-    const floating *of_type,
+    const floating *type_tag,
     bint weighted,
-    floating *tested,           # NULL, because this kernel does not test rows during training
+    floating *out,              # NULL, because this kernel does not test rows during training
 ) noexcept nogil:
     cdef const Dense *rows = &learner.dense
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -51,30 +51,30 @@ cdef inlined train_dense_on(
     cdef double *mean = <double *> vectors_of(learner, state)
     cdef double *M = mean + width
     cdef const floating *x
-    cdef double weight, part, keep, d
-    cdef Py_ssize_t at, row, i, j
+    cdef double weight, share, scatter_weight, d
+    cdef Py_ssize_t position, row, i, j
     head.n_seen += span.stop - span.start
-    for at in range(span.start, span.stop):
-        row = visit(rows, span, at, of_type)
-        weight = <double> given_weight(weighted, learner, row, of_type)
+    for position in range(span.start, span.stop):
+        row = visit(rows, span, position, type_tag)
+        weight = <double> given_weight(weighted, learner, row, type_tag)
         if weight == 0:
             continue
         x = (<const floating *> rows.values) + row * width
         head.mass += weight
-        part = weight / head.mass
-        keep = weight * (1 - part)
+        share = weight / head.mass
+        scatter_weight = weight * (1 - share)
         if settings.full:
             for i in range(settings.n_features):
-                d = keep * (<double> x[i] - mean[i])
+                d = scatter_weight * (<double> x[i] - mean[i])
                 for j in range(i + 1):
                     M[i * width + j] += d * (<double> x[j] - mean[j])
             for j in range(width):
-                mean[j] += part * (<double> x[j] - mean[j])
+                mean[j] += share * (<double> x[j] - mean[j])
         else:
             for j in range(width):
                 d = <double> x[j] - mean[j]
-                M[j] += keep * d * d
-                mean[j] += part * d
+                M[j] += scatter_weight * d * d
+                mean[j] += share * d
 
 
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
@@ -171,19 +171,19 @@ cdef dispatched test(
 cdef class Gaussian(Kernel):
     """A Gaussian density that is fitted to dense rows; its output for a row is the logarithm of the density."""
 
-    cdef Settings own
+    cdef Settings settings
 
     def __init__(self, X, Py_ssize_t n_features, bint full, double reg_covar):
         cdef Py_ssize_t n_sums = n_features if full else 1
         self.bind(X, None, 1)
-        if self.learner.sparse.begins != NULL:
+        if self.learner.sparse.indptr != NULL:
             raise ValueError("X must be a dense array for a Gaussian density, got sparse rows.")
         if not 0 < n_features <= self.learner.width:
             raise ValueError(f"n_features must be 1 to {self.learner.width}, got {n_features}.")
-        self.own.n_features = n_features
-        self.own.full = full
-        self.own.reg_covar = reg_covar
-        self.learner.settings = &self.own
+        self.settings.n_features = n_features
+        self.settings.full = full
+        self.settings.reg_covar = reg_covar
+        self.learner.settings = &self.settings
         self.learner.train = train_dense
         self.learner.read = read
         self.learner.test = test

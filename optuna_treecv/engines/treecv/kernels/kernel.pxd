@@ -25,6 +25,6 @@ cdef class Kernel:
     cdef int set_sizes(self, Py_ssize_t head_bytes, Py_ssize_t rest_bytes, Py_ssize_t model_bytes) except -1
     cdef Span check_rows(self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order) except *
     cdef int check_state(self, const unsigned char [::1] state) except -1
-    cdef int check_room(
+    cdef int check_buffers(
         self, const unsigned char [::1] model, const unsigned char [:, ::1] out, Py_ssize_t n_rows
     ) except -1

@@ -12,12 +12,12 @@ from libc.string cimport memset
 
 from optuna_treecv._kernels.rows cimport AHEAD_IN_ORDER
 from optuna_treecv._kernels.rows cimport CACHE_BYTES
-from optuna_treecv._kernels.rows cimport rows_far
+from optuna_treecv._kernels.rows cimport prefetch_distance
 from optuna_treecv._kernels.span cimport Span
 from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
-from optuna_treecv.engines.treecv.kernels.tree cimport Part
+from optuna_treecv.engines.treecv.kernels.tree cimport ByteRange
 from optuna_treecv.engines.treecv.kernels.tree cimport Tree
-from optuna_treecv.engines.treecv.kernels.tree cimport begin
+from optuna_treecv.engines.treecv.kernels.tree cimport chunk_start
 from optuna_treecv.engines.treecv.kernels.tree cimport count_nodes
 from optuna_treecv.engines.treecv.kernels.tree cimport log_bytes_of
 from optuna_treecv.engines.treecv.kernels.tree cimport set_log
@@ -67,7 +67,7 @@ cdef class Kernel:
         """
         cdef const unsigned char [::1] values, y_bytes
         cdef const int32_t [::1] columns
-        cdef const int64_t [::1] begins
+        cdef const int64_t [::1] indptr
         sparse = hasattr(X, "begins")
         self.n_rows = X.shape[0]
         if self.n_rows == 0 or X.shape[1] == 0 or X.shape[1] % 8:
@@ -77,17 +77,17 @@ cdef class Kernel:
         values = (X.values if sparse else X).reshape(-1).view("u1")
         self.keep_alive = [values]
         if sparse:
-            columns, begins = X.columns, X.begins
+            columns, indptr = X.columns, X.begins
             self.learner.sparse.values = &values[0] if values.shape[0] else NULL
             self.learner.sparse.columns = &columns[0] if columns.shape[0] else NULL
-            self.learner.sparse.begins = &begins[0]
-            self.learner.sparse.far = rows_far(values.shape[0] + 4 * columns.shape[0], self.n_rows)
-            self.keep_alive += [columns, begins]
+            self.learner.sparse.indptr = &indptr[0]
+            self.learner.sparse.far = prefetch_distance(values.shape[0] + 4 * columns.shape[0], self.n_rows)
+            self.keep_alive += [columns, indptr]
         else:
             self.learner.dense.values = &values[0]
             self.learner.dense.width = X.shape[1]
             self.learner.dense.ahead = AHEAD_IN_ORDER if values.shape[0] > CACHE_BYTES else 0
-            self.learner.dense.far = rows_far(values.shape[0], self.n_rows)
+            self.learner.dense.far = prefetch_distance(values.shape[0], self.n_rows)
         if y is not None:
             y_bytes = y.view("u1")
             if y.shape[0] != self.n_rows:
@@ -126,7 +126,7 @@ cdef class Kernel:
         self.learner.head_bytes = whole_lines(head_bytes)
         self.state_bytes = self.learner.state_bytes = self.learner.head_bytes + whole_lines(rest_bytes)
         self.model_bytes = model_bytes
-        if self.learner.sparse.begins != NULL:
+        if self.learner.sparse.indptr != NULL:
             self.log_bytes = log_bytes_of(&self.learner)
         return 0
 
@@ -181,7 +181,7 @@ cdef class Kernel:
             raise ValueError(f"a state must have {self.state_bytes} bytes, got {state.shape[0]}.")
         return 0
 
-    cdef int check_room(
+    cdef int check_buffers(
         self, const unsigned char [::1] model, const unsigned char [:, ::1] out, Py_ssize_t n_rows
     ) except -1:
         """Check the sizes of two buffers, each of which may be None: for a model, and for the outputs of all models
@@ -283,7 +283,7 @@ cdef class Kernel:
             raise IndexError(f"rows {start}:{stop} must include at least one row to test.")
         if not self.learner.tests_rows:
             raise TypeError("this kernel cannot test each row before training on it.")
-        self.check_room(None, out, stop - start)
+        self.check_buffers(None, out, stop - start)
         with nogil:
             self.learner.train(&self.learner, span, &state[0], NULL, &out[0, 0])
 
@@ -318,7 +318,7 @@ cdef class Kernel:
     def read_out(self, const unsigned char [::1] state, unsigned char [::1] model):
         """Write the model that ``state`` holds, for a linear kernel its weights."""
         self.check_state(state)
-        self.check_room(model, None, 0)
+        self.check_buffers(model, None, 0)
         with nogil:
             self.learner.read(&self.learner, &state[0], &model[0])
 
@@ -334,7 +334,7 @@ cdef class Kernel:
         self.check_state(state)
         if not 0 <= start < stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} must be a range of the {self.n_rows} prepared rows.")
-        self.check_room(model, out, self.out_rows)
+        self.check_buffers(model, out, self.out_rows)
         with nogil:
             self.learner.test(&self.learner, &state[0], &model[0], start, stop, &out[start, 0])
 
@@ -363,11 +363,11 @@ cdef class Kernel:
         cdef Tree tree
         set_tree(self, &tree, plan, node)
         cdef Py_ssize_t first = node.first, last = node.last
-        cdef Py_ssize_t n_rows = begin(&tree, last) - begin(&tree, first)
+        cdef Py_ssize_t n_rows = chunk_start(&tree, last) - chunk_start(&tree, first)
         cdef bint is_ordered = tree.random or tree.n_epochs > 1
         cdef int64_t n_updates
-        cdef Part whole = Part(self.learner.head_bytes, self.state_bytes)
-        self.check_room(model, out, self.out_rows)
+        cdef ByteRange whole = ByteRange(self.learner.head_bytes, self.state_bytes)
+        self.check_buffers(model, out, self.out_rows)
         if states.shape[1] != self.state_bytes:
             raise ValueError(f"a state must have {self.state_bytes} bytes, got {states.shape[1]}.")
         if (0 if log is None else log.shape[0]) != self.log_bytes:
@@ -383,8 +383,8 @@ cdef class Kernel:
         set_log(&self.learner, &tree, NULL if log is None else &log[0], self.log_bytes)
         tree.sum = NULL
         if sums is not None:
-            tree.n_numbers = self.model_bytes // self.itemsize
-            if sums.shape[0] < states.shape[0] or sums.shape[1] != tree.n_numbers:
+            tree.model_size = self.model_bytes // self.itemsize
+            if sums.shape[0] < states.shape[0] or sums.shape[1] != tree.model_size:
                 raise ValueError("sums must have a row for each level of the subtree, of the size of a model.")
             tree.sum = &sums[0, 0]
         tree.kept = NULL

@@ -67,7 +67,7 @@ cdef inlined train_dense_on(
     unsigned char *state,       # INOUT
     floating *centres,          # INOUT, the centres in ``state``
     bint weighted,
-    floating *tested,           # NULL, because this kernel does not test rows during training
+    floating *out,              # NULL, because this kernel does not test rows during training
 ) noexcept nogil:
     cdef const Dense *rows = &learner.dense
     cdef const floating *x
@@ -75,7 +75,7 @@ cdef inlined train_dense_on(
     cdef Head *head = <Head *> state
     cdef double *masses = masses_in(learner, state)
     cdef floating *centre
-    cdef floating distance, part
+    cdef floating distance, share
     cdef double weight
     cdef Py_ssize_t i, j, c, row
     head.n_seen += span.stop - span.start
@@ -92,10 +92,10 @@ cdef inlined train_dense_on(
             c = head.n_centres
             head.n_centres += 1
         masses[c] += weight
-        part = <floating> (weight / masses[c])
+        share = <floating> (weight / masses[c])
         centre = centres + c * width
         for j in range(width):
-            centre[j] += part * (x[j] - centre[j])
+            centre[j] += share * (x[j] - centre[j])
 
 
 cdef inlined test_on(
@@ -117,11 +117,13 @@ cdef inlined test_on(
 cdef void read(const Learner *learner, const unsigned char *state, void *model) noexcept nogil:
     """Write all ``n_clusters`` centres; those that do not exist yet are copies of the first centre."""
     cdef const unsigned char *centres = <const unsigned char *> vectors_of(learner, state)
-    cdef Py_ssize_t a_centre = learner.width * learner.itemsize
+    cdef const unsigned char *source
+    cdef Py_ssize_t centre_bytes = learner.width * learner.itemsize
     cdef Py_ssize_t n_centres = n_centres_in(learner, state)
     cdef Py_ssize_t c
     for c in range(n_clusters_of(learner)):
-        memcpy(<unsigned char *> model + c * a_centre, centres + (c if c < n_centres else 0) * a_centre, a_centre)
+        source = centres + (c if c < n_centres else 0) * centre_bytes
+        memcpy(<unsigned char *> model + c * centre_bytes, source, centre_bytes)
 
 
 cdef dispatched test(
@@ -144,7 +146,7 @@ cdef class KMeans(Kernel):
     def __init__(self, X, Py_ssize_t n_clusters):
         cdef Py_ssize_t model_bytes
         self.bind(X, None, 2)
-        if self.learner.sparse.begins != NULL:
+        if self.learner.sparse.indptr != NULL:
             raise ValueError("X must be a dense array for K-means, got sparse rows.")
         if not 0 < n_clusters < 1 << 31:
             raise ValueError(f"n_clusters must be 1 to 2**31 - 1, got {n_clusters}.")

@@ -13,7 +13,7 @@ from optuna_treecv._kernels.vec8 cimport Weight
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv.engines.treecv.kernels.linear cimport LaneWeights
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
-from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport MAX_LANES
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
@@ -36,7 +36,7 @@ cdef extern from "lane_loops.h" nogil:
         Py_ssize_t n_next,
         const void *w,
         Py_ssize_t n_lanes,
-        void *room,
+        void *workspace,
         void *out,
     ) noexcept
     void lane_add_sparse(
@@ -67,28 +67,28 @@ cdef inline inlined dot_lanes(
     Py_ssize_t next_row,        # the row for which weights are prefetched
     const Weight *w,            # IN, (width, n_lanes), of the type of the rows, or float64 sums
     Weight *out,                # OUT, (n_lanes,)
-    const floating *of_type,
+    const floating *type_tag,
 ) noexcept nogil:
     """Write the dot product x . w of each lane, in the summation order of ``vec8.h``."""
     cdef const Sparse *rows = &learner.sparse
     cdef Py_ssize_t n_lanes = lanes_of(learner)
-    cdef Weight room[8 * MOST_LANES]
+    cdef Weight workspace[8 * MAX_LANES]
     cdef const floating *x
     if floating is float or Weight is double:
-        if rows.begins == NULL:
+        if rows.indptr == NULL:
             x = (<const floating *> learner.dense.values) + row * learner.width
             lane_dots(x, w, learner.width, n_lanes, out)
         else:
-            x = (<const floating *> rows.values) + rows.begins[row]
+            x = (<const floating *> rows.values) + rows.indptr[row]
             lane_dots_sparse(
                 x,
-                rows.columns + rows.begins[row],
+                rows.columns + rows.indptr[row],
                 n_nonzeros(rows, row),
-                rows.columns + rows.begins[next_row],
+                rows.columns + rows.indptr[next_row],
                 n_nonzeros(rows, next_row),
                 w,
                 n_lanes,
-                room,
+                workspace,
                 out,
             )
 
@@ -99,33 +99,33 @@ cdef inline inlined add_lanes(
     const Weight *c,            # IN, (n_lanes,), 0 for lanes that do not change
     Weight *w,                  # INOUT, (width, n_lanes), of the type of the rows, or float64 sums
     double *check,              # INOUT, (n_lanes,): becomes NaN if rows are sparse and c or w is not finite
-    const floating *of_type,
+    const floating *type_tag,
 ) noexcept nogil:
     """Compute w += c x in each lane."""
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x
     cdef Py_ssize_t n_lanes = lanes_of(learner)
-    cdef Py_ssize_t a_block = LANE_BYTES // sizeof(Weight)
-    cdef Py_ssize_t blocks[MOST_LANES]
+    cdef Py_ssize_t block_lanes = LANE_BYTES // sizeof(Weight)
+    cdef Py_ssize_t blocks[MAX_LANES]
     cdef Py_ssize_t n_blocks = 0
     cdef Py_ssize_t b, lane
     cdef bint is_zero
     if floating is float or Weight is double:
-        if rows.begins == NULL:
+        if rows.indptr == NULL:
             x = (<const floating *> learner.dense.values) + row * learner.width
             lane_add(x, c, w, learner.width, n_lanes)
             return
-        for b in range(n_lanes // a_block):             # a block of lanes with c = 0 is skipped, to avoid cache misses
+        for b in range(n_lanes // block_lanes):         # a block of lanes with c = 0 is skipped, to avoid cache misses
             is_zero = True
-            for lane in range(b * a_block, (b + 1) * a_block):
+            for lane in range(b * block_lanes, (b + 1) * block_lanes):
                 is_zero = is_zero and c[lane] == 0
                 check[lane] += 0 * <double> c[lane]     # finds a c that is not finite even if the row is empty
             if not is_zero:
-                blocks[n_blocks] = b * a_block
+                blocks[n_blocks] = b * block_lanes
                 n_blocks += 1
-        x = (<const floating *> rows.values) + rows.begins[row]
+        x = (<const floating *> rows.values) + rows.indptr[row]
         lane_add_sparse(
-            x, rows.columns + rows.begins[row], n_nonzeros(rows, row), c, w, n_lanes, blocks, n_blocks, check
+            x, rows.columns + rows.indptr[row], n_nonzeros(rows, row), c, w, n_lanes, blocks, n_blocks, check
         )
 
 
@@ -133,7 +133,7 @@ cdef inline inlined step_lanes(
     const Learner *learner,
     Py_ssize_t row,
     Py_ssize_t next_row,
-    bint made,                  # whether c is not 0 in some lane
+    bint any_added,             # whether c is not 0 in some lane
     const floating *c,          # IN, (n_lanes,)
     floating *w,                # INOUT, (width, n_lanes)
     double *check,              # INOUT, (n_lanes,), as in ``add_lanes``
@@ -141,10 +141,10 @@ cdef inline inlined step_lanes(
 ) noexcept nogil:
     """Compute w += c x in each lane, and then, if rows are dense, the dot products with the next row."""
     cdef const floating *X = <const floating *> learner.dense.values
-    if learner.sparse.begins != NULL:
-        if made:
+    if learner.sparse.indptr != NULL:
+        if any_added:
             add_lanes(learner, row, c, w, check, w)
-    elif made:
+    elif any_added:
         lane_steps(
             X + row * learner.width, c, w, X + next_row * learner.width, learner.width, lanes_of(learner), dots
         )
@@ -152,11 +152,11 @@ cdef inline inlined step_lanes(
         lane_dots(X + next_row * learner.width, w, learner.width, lanes_of(learner), dots)
 
 
-cdef inline double norm2_of(const Learner *learner, Py_ssize_t row, const floating *of_type) noexcept nogil:
+cdef inline double norm2_of(const Learner *learner, Py_ssize_t row, const floating *type_tag) noexcept nogil:
     """Return |x|^2."""
-    if learner.sparse.begins != NULL:
-        return <double> norm2_row(&learner.sparse, row, of_type)
-    return <double> norm2_row(&learner.dense, row, of_type)
+    if learner.sparse.indptr != NULL:
+        return <double> norm2_row(&learner.sparse, row, type_tag)
+    return <double> norm2_row(&learner.dense, row, type_tag)
 
 
 cdef inline void write_outputs(
@@ -167,14 +167,14 @@ cdef inline void write_outputs(
 ) noexcept nogil:
     """Write the outputs of all models for one row."""
     cdef Py_ssize_t n_outputs = settings.n_outputs
-    cdef Py_ssize_t g, c
+    cdef Py_ssize_t model, c
     if n_outputs == 1:      # GCC would replace the inner loop below by a slower call of memcpy
-        for g in range(settings.n_used):
-            out[g * n_rows] = outputs[g]
+        for model in range(settings.n_used):
+            out[model * n_rows] = outputs[model]
         return
-    for g in range(settings.n_used // n_outputs):
+    for model in range(settings.n_used // n_outputs):
         for c in range(n_outputs):
-            out[g * n_rows * n_outputs + c] = outputs[g * n_outputs + c]
+            out[model * n_rows * n_outputs + c] = outputs[model * n_outputs + c]
 
 
 cdef inline inlined test_lanes(
@@ -189,17 +189,17 @@ cdef inline inlined test_lanes(
     """Write the outputs w.x = a p.x + b q.x of all lanes for a row, computed in float64 and then rounded."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.n_lanes
-    cdef LaneWeights of
-    cdef floating outputs[MOST_LANES]
-    cdef double q_x[MOST_LANES]
+    cdef LaneWeights w
+    cdef floating outputs[MAX_LANES]
+    cdef double q_x[MAX_LANES]
     cdef double output
     cdef Py_ssize_t lane
-    settings.lane_weights(learner, state, &of)
-    if of.q != NULL:
-        dot_lanes(learner, row, next_row, of.q, q_x, p_x)
+    settings.lane_weights(learner, state, &w)
+    if w.q != NULL:
+        dot_lanes(learner, row, next_row, w.q, q_x, p_x)
     for lane in range(n_lanes):
-        output = of.a[lane] * <double> p_x[lane]
-        if of.q != NULL:
-            output += of.b[lane] * q_x[lane]
+        output = w.a[lane] * <double> p_x[lane]
+        if w.q != NULL:
+            output += w.b[lane] * q_x[lane]
         outputs[lane] = <floating> output
     write_outputs(settings, n_rows, outputs, out)

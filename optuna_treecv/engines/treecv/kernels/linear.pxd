@@ -30,7 +30,7 @@ from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef enum:
-    MOST_LANES = 128            # the largest number of lanes of a kernel
+    MAX_LANES = 128             # the largest number of lanes of a kernel
 
 
 # The weights of one output, w = a p + b q.
@@ -44,16 +44,16 @@ cdef struct Weights:
 # The weights of all lanes, w = a p + b q, with p and q of shape (width, n_lanes); q may be NULL.
 cdef struct LaneWeights:
     const void *p
-    double a[MOST_LANES]
+    double a[MAX_LANES]
     const double *q
-    double b[MOST_LANES]
+    double b[MAX_LANES]
 
 
 # Return the weights of output c in the state of a single model.
 ctypedef Weights (*find_weights)(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil
 
 # Write the weights of all lanes in a state.
-ctypedef void (*find_lane_weights)(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil
+ctypedef void (*find_lane_weights)(const Learner *learner, const unsigned char *state, LaneWeights *w) noexcept nogil
 
 
 # The first member of the settings of each linear kernel.
@@ -65,9 +65,9 @@ cdef struct LinearSettings:
     Py_ssize_t n_used           # the number of lanes without surplus lanes, n_models * n_outputs
     Py_ssize_t n_outputs        # per model
     Py_ssize_t out_rows         # rows per model in the array of outputs
-    int32_t classes[MOST_LANES]  # the code of the class that a lane separates from all others
+    int32_t classes[MAX_LANES]   # the code of the class that a lane separates from all others
     Py_ssize_t common_bytes     # the bytes of a state that all lanes share
-    Py_ssize_t n_numbers        # float64 scalars per lane
+    Py_ssize_t n_scalars        # float64 scalars per lane
     Py_ssize_t n_sums           # float64 vectors of sums per lane
     Py_ssize_t n_vectors        # vectors per lane in the type of the rows
 
@@ -77,7 +77,7 @@ cdef inline Py_ssize_t model_of(const LinearSettings *settings, Py_ssize_t lane)
     return min(lane, settings.n_used - 1) // settings.n_outputs
 
 
-cdef inline double *numbers_of(const Learner *learner, const unsigned char *state) noexcept nogil:
+cdef inline double *scalars_of(const Learner *learner, const unsigned char *state) noexcept nogil:
     """Return a pointer to the scalars of the lanes."""
     return <double *> (state + (<const LinearSettings *> learner.settings).common_bytes)
 
@@ -97,20 +97,20 @@ cdef inline Weights weights_of(
     const Learner *learner, const unsigned char *state, Py_ssize_t c, double a, bint has_sums, double b
 ) noexcept nogil:
     """Return the weights of output c of a single model, with p its first vector and q its first sums, or NULL."""
-    cdef Weights of
-    of.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
-    of.q = sums_of(learner, state) + c * learner.width if has_sums else NULL
-    of.a, of.b = a, b
-    return of
+    cdef Weights w
+    w.p = <const char *> vectors_of(learner, state) + c * learner.width * learner.itemsize
+    w.q = sums_of(learner, state) + c * learner.width if has_sums else NULL
+    w.a, w.b = a, b
+    return w
 
 
 cdef inline floating output_of(
-    const Weights *of, const Rows *rows, Py_ssize_t row, floating p_x, const floating *of_type
+    const Weights *w, const Rows *rows, Py_ssize_t row, floating p_x, const floating *type_tag
 ) noexcept nogil:
     """Return the output w.x = a p.x + b q.x for a row, given p.x, computed in float64 and then rounded."""
-    cdef double output = of.a * <double> p_x
-    if of.q != NULL:
-        output += of.b * dot_row(rows, row, of.q, of_type)
+    cdef double output = w.a * <double> p_x
+    if w.q != NULL:
+        output += w.b * dot_row(rows, row, w.q, type_tag)
     return <floating> output
 
 
@@ -135,5 +135,5 @@ cdef class LinearKernel(Kernel):
         bint in_lanes,
     ) except -1
     cdef int lay_out(
-        self, Py_ssize_t common_bytes, Py_ssize_t n_numbers, Py_ssize_t n_sums, Py_ssize_t n_vectors
+        self, Py_ssize_t common_bytes, Py_ssize_t n_scalars, Py_ssize_t n_sums, Py_ssize_t n_vectors
     ) except -1

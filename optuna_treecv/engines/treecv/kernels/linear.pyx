@@ -28,39 +28,39 @@ from optuna_treecv.engines.treecv.kernels.lanes cimport lane_two_dots
 from optuna_treecv.engines.treecv.kernels.lanes cimport write_outputs
 from optuna_treecv.engines.treecv.kernels.losses cimport slopes
 from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
-from optuna_treecv.engines.treecv.kernels.tree cimport Part
+from optuna_treecv.engines.treecv.kernels.tree cimport ByteRange
 
 
 #: The number of lanes is a multiple of the lanes that fill this many bytes.
 VECTOR_BYTES: int = LANE_BYTES
 
 #: The largest number of lanes of a kernel.
-MOST: int = MOST_LANES
+MOST: int = MAX_LANES
 
 
 # --- Single models ---
 
 
-cdef inline floating weight(const Weights *of, Py_ssize_t j, const floating *of_type) noexcept nogil:
+cdef inline floating weight(const Weights *w, Py_ssize_t j, const floating *type_tag) noexcept nogil:
     """Return w_j = a p_j + b q_j, computed in float64 and then rounded."""
-    cdef double w = of.a * <double> (<const floating *> of.p)[j]
-    return <floating> (w + of.b * of.q[j] if of.q != NULL else w)
+    cdef double weight_j = w.a * <double> (<const floating *> w.p)[j]
+    return <floating> (weight_j + w.b * w.q[j] if w.q != NULL else weight_j)
 
 
 cdef inlined read_one(const Learner *learner, const unsigned char *state, floating *weights) noexcept nogil:
     """Write the weights w = a p + b q of all outputs of a single model, (n_outputs, width)."""
-    cdef Weights of
+    cdef Weights w
     cdef const floating *p
     cdef Py_ssize_t c, j
     for c in range(learner.n_outputs):
-        of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
-        p = <const floating *> of.p
-        if of.q != NULL:
+        w = (<const LinearSettings *> learner.settings).weights(learner, state, c)
+        p = <const floating *> w.p
+        if w.q != NULL:
             for j in range(learner.width):
-                weights[j] = <floating> (of.a * <double> p[j] + of.b * of.q[j])
+                weights[j] = <floating> (w.a * <double> p[j] + w.b * w.q[j])
         else:
             for j in range(learner.width):
-                weights[j] = <floating> (of.a * <double> p[j])
+                weights[j] = <floating> (w.a * <double> p[j])
         weights += learner.width
 
 
@@ -94,16 +94,16 @@ cdef inlined test_sparse(
     """
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x = <const floating *> rows.values
-    cdef Weights of
+    cdef Weights w
     cdef floating s[8]
     cdef Py_ssize_t i, c, j
     for c in range(learner.n_outputs):
-        of = (<const LinearSettings *> learner.settings).weights(learner, state, c)
+        w = (<const LinearSettings *> learner.settings).weights(learner, state, c)
         for i in range(stop - start):
             s[1] = s[2] = s[3] = s[4] = s[5] = s[6] = s[7] = 0
-            s[0] = <floating> (0 * of.a + (0 * of.b if of.q != NULL else 0))
-            for j in range(rows.begins[start + i], rows.begins[start + i + 1]):
-                s[rows.columns[j] & 7] += weight(&of, rows.columns[j], x) * x[j]
+            s[0] = <floating> (0 * w.a + (0 * w.b if w.q != NULL else 0))
+            for j in range(rows.indptr[start + i], rows.indptr[start + i + 1]):
+                s[rows.columns[j] & 7] += weight(&w, rows.columns[j], x) * x[j]
             out[i * learner.n_outputs + c] = <floating> sum8(s)
 
 
@@ -113,11 +113,11 @@ cdef inlined test_sparse(
 cdef dispatched slopes_of_row(
     const Learner *learner, const Loss *loss, Py_ssize_t row, const double *p, double *out
 ) noexcept nogil:
-    cdef const LinearSettings *of = <const LinearSettings *> learner.settings
+    cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     if learner.itemsize == 8:
-        slopes(loss, learner.y, row, of.n_lanes, False, of.classes, p, out, <double *> NULL)
+        slopes(loss, learner.y, row, settings.n_lanes, False, settings.classes, p, out, <double *> NULL)
     else:
-        slopes(loss, learner.y, row, of.n_lanes, False, of.classes, p, out, <float *> NULL)
+        slopes(loss, learner.y, row, settings.n_lanes, False, settings.classes, p, out, <float *> NULL)
 
 
 cdef void lane_slopes(
@@ -131,20 +131,20 @@ cdef inlined read_lanes(const Learner *learner, const unsigned char *state, floa
     """Write the weights w = a p + b q of all lanes, (width, n_lanes), computed in float64 and then rounded."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.n_lanes
-    cdef LaneWeights of
+    cdef LaneWeights w
     cdef const floating *p
     cdef const double *q
     cdef Py_ssize_t j, lane
-    settings.lane_weights(learner, state, &of)
+    settings.lane_weights(learner, state, &w)
     for j in range(learner.width):
-        p = (<const floating *> of.p) + j * n_lanes
-        q = of.q + j * n_lanes
-        if of.q != NULL:
+        p = (<const floating *> w.p) + j * n_lanes
+        q = w.q + j * n_lanes
+        if w.q != NULL:
             for lane in range(n_lanes):
-                weights[lane] = <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane])
+                weights[lane] = <floating> (w.a[lane] * <double> p[lane] + w.b[lane] * q[lane])
         else:
             for lane in range(n_lanes):
-                weights[lane] = <floating> (of.a[lane] * <double> p[lane])
+                weights[lane] = <floating> (w.a[lane] * <double> p[lane])
         weights += n_lanes
 
 
@@ -155,20 +155,20 @@ cdef inlined test_dense_in_lanes(
     cdef const floating *X = <const floating *> learner.dense.values
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_lanes = settings.n_lanes
-    cdef floating outputs[2 * MOST_LANES]
-    cdef Py_ssize_t i, g, second
+    cdef floating outputs[2 * MAX_LANES]
+    cdef Py_ssize_t i, model, is_second
     for i in range(start, stop):
         if learner.dense.ahead and i + learner.dense.ahead < stop:
             fetch_row(&learner.dense, i + learner.dense.ahead, False, X)
-        second = (i - start) % 2
-        if not second and i + 1 < stop:                 # two rows at a time, to load the weights only once
+        is_second = (i - start) % 2
+        if not is_second and i + 1 < stop:              # two rows at a time, to load the weights only once
             lane_two_dots(X + i * width, weights, width, n_lanes, outputs)
-        elif not second:
+        elif not is_second:
             lane_dots(X + i * width, weights, width, n_lanes, outputs)
-        write_outputs(settings, settings.out_rows, outputs + second * n_lanes, out)
+        write_outputs(settings, settings.out_rows, outputs + is_second * n_lanes, out)
         if learner.n_outputs == 1:
-            for g in range(i % 8, settings.n_used, 8):      # a cache line holds the outputs for 8 rows or more
-                prefetch(out + g * settings.out_rows + OUTPUTS_AHEAD)
+            for model in range(i % 8, settings.n_used, 8):  # a cache line holds the outputs for 8 rows or more
+                prefetch(out + model * settings.out_rows + OUTPUTS_AHEAD)
         out += learner.n_outputs
 
 
@@ -183,35 +183,35 @@ cdef inlined test_sparse_in_lanes(
     cdef const Sparse *rows = &learner.sparse
     cdef const floating *x = <const floating *> rows.values
     cdef Py_ssize_t n_lanes = settings.n_lanes
-    cdef LaneWeights of
-    cdef floating sums[8 * MOST_LANES]
-    cdef floating outputs[MOST_LANES]
+    cdef LaneWeights w
+    cdef floating sums[8 * MAX_LANES]
+    cdef floating outputs[MAX_LANES]
     cdef const floating *p
     cdef const double *q
     cdef floating *s
     cdef Py_ssize_t i, lane, begin
     cdef int64_t j
-    settings.lane_weights(learner, state, &of)
+    settings.lane_weights(learner, state, &w)
     for i in range(start, stop):
         for lane in range(8 * n_lanes):
             sums[lane] = 0
         for lane in range(n_lanes):
-            sums[lane] = <floating> (0 * of.a[lane] + (0 * of.b[lane] if of.q != NULL else 0))
-        for j in range(rows.begins[i], rows.begins[i + 1]):
-            if j + NONZEROS_AHEAD < rows.begins[stop]:
+            sums[lane] = <floating> (0 * w.a[lane] + (0 * w.b[lane] if w.q != NULL else 0))
+        for j in range(rows.indptr[i], rows.indptr[i + 1]):
+            if j + NONZEROS_AHEAD < rows.indptr[stop]:
                 begin = rows.columns[j + NONZEROS_AHEAD] * n_lanes
-                prefetch_row((<const floating *> of.p) + begin, n_lanes)
-                if of.q != NULL:
-                    prefetch_row(of.q + begin, n_lanes)
+                prefetch_row((<const floating *> w.p) + begin, n_lanes)
+                if w.q != NULL:
+                    prefetch_row(w.q + begin, n_lanes)
             s = sums + (rows.columns[j] & 7) * n_lanes
-            p = (<const floating *> of.p) + rows.columns[j] * n_lanes
-            q = of.q + rows.columns[j] * n_lanes
-            if of.q != NULL:
+            p = (<const floating *> w.p) + rows.columns[j] * n_lanes
+            q = w.q + rows.columns[j] * n_lanes
+            if w.q != NULL:
                 for lane in range(n_lanes):
-                    s[lane] += <floating> (of.a[lane] * <double> p[lane] + of.b[lane] * q[lane]) * x[j]
+                    s[lane] += <floating> (w.a[lane] * <double> p[lane] + w.b[lane] * q[lane]) * x[j]
             else:
                 for lane in range(n_lanes):
-                    s[lane] += <floating> (of.a[lane] * <double> p[lane]) * x[j]
+                    s[lane] += <floating> (w.a[lane] * <double> p[lane]) * x[j]
         for lane in range(n_lanes):
             s = sums + lane
             outputs[lane] = ((s[0] + s[4 * n_lanes]) + (s[2 * n_lanes] + s[6 * n_lanes])) + (
@@ -226,23 +226,23 @@ cdef void remember_columns(
     unsigned char *state,
     const int32_t *columns,
     Py_ssize_t n_columns,
-    Part part,
+    ByteRange part,
     Log *log,
 ) noexcept nogil:
     """Save the given columns of all sums and vectors within the byte range ``part`` of the state."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t begin = learner.head_bytes
-    cdef Py_ssize_t a_number = <Py_ssize_t> sizeof(double) if settings.n_sums else learner.itemsize
-    cdef Py_ssize_t a_column, i
-    while begin < part.end:
-        a_column = settings.n_lanes * a_number
-        if begin >= part.begin:
+    cdef Py_ssize_t itemsize = <Py_ssize_t> sizeof(double) if settings.n_sums else learner.itemsize
+    cdef Py_ssize_t column_bytes, i
+    while begin < part.stop:
+        column_bytes = settings.n_lanes * itemsize
+        if begin >= part.start:
             for i in range(n_columns):
                 if i + COLUMNS_AHEAD < n_columns:
-                    prefetch_bytes(state + begin + columns[i + COLUMNS_AHEAD] * a_column, a_column)
-                remember_part(log, state + begin + columns[i] * a_column, a_column)
-        begin += learner.width * a_column
-        a_number = learner.itemsize
+                    prefetch_bytes(state + begin + columns[i + COLUMNS_AHEAD] * column_bytes, column_bytes)
+                remember_part(log, state + begin + columns[i] * column_bytes, column_bytes)
+        begin += learner.width * column_bytes
+        itemsize = learner.itemsize
 
 
 cdef void gather(
@@ -252,17 +252,17 @@ cdef void gather(
     const void *source,         # IN, (n_rows, theirs.n_lanes)
     void *out,                  # OUT, (n_rows, ours.n_lanes)
     Py_ssize_t n_rows,
-    Py_ssize_t a_number,        # the itemsize
+    Py_ssize_t itemsize,        # the itemsize
 ) noexcept nogil:
     """Copy the columns ``lanes`` of an array."""
-    cdef const unsigned char *numbers = <const unsigned char *> source
-    cdef unsigned char *to = <unsigned char *> out
+    cdef const unsigned char *source_row = <const unsigned char *> source
+    cdef unsigned char *out_row = <unsigned char *> out
     cdef Py_ssize_t lane
     for _ in range(n_rows):
         for lane in range(ours.n_lanes):
-            memcpy(to + lane * a_number, numbers + lanes[lane] * a_number, a_number)
-        numbers += theirs.n_lanes * a_number
-        to += ours.n_lanes * a_number
+            memcpy(out_row + lane * itemsize, source_row + lanes[lane] * itemsize, itemsize)
+        source_row += theirs.n_lanes * itemsize
+        out_row += ours.n_lanes * itemsize
 
 
 # --- Both cases ---
@@ -284,7 +284,7 @@ cdef inlined test(
     floating *out,              # OUT, (n_models, out_rows, n_outputs) from row start on
 ) noexcept nogil:
     cdef bint in_lanes = (<const LinearSettings *> learner.settings).in_lanes
-    if learner.sparse.begins == NULL:
+    if learner.sparse.indptr == NULL:
         read(learner, state, model)
         if in_lanes:
             test_dense_in_lanes(learner, model, start, stop, out)
@@ -330,19 +330,19 @@ cdef class LinearKernel(Kernel):
     ) except -1:
         """Bind the rows, the targets and the settings, and derive the number of lanes."""
         cdef int32_t first_class = self.bind_targets(X, y, n_classes)
-        cdef Py_ssize_t a_vector = LANE_BYTES // self.itemsize if in_lanes else 1
+        cdef Py_ssize_t vector_lanes = LANE_BYTES // self.itemsize if in_lanes else 1
         cdef Py_ssize_t lane
         self.n_models = n_models
         settings.in_lanes = in_lanes
         settings.n_outputs = self.n_outputs
         settings.n_used = n_models * self.n_outputs
-        settings.n_lanes = (settings.n_used + a_vector - 1) // a_vector * a_vector
-        if in_lanes and not 0 < settings.n_used <= settings.n_lanes <= MOST_LANES:
-            raise ValueError(f"there must be 1 to {MOST_LANES} lanes, got {settings.n_used}.")
+        settings.n_lanes = (settings.n_used + vector_lanes - 1) // vector_lanes * vector_lanes
+        if in_lanes and not 0 < settings.n_used <= settings.n_lanes <= MAX_LANES:
+            raise ValueError(f"there must be 1 to {MAX_LANES} lanes, got {settings.n_used}.")
         if not in_lanes and n_models != 1:
             raise ValueError(f"there must be exactly one model unless models are in lanes, got {n_models}.")
         settings.out_rows = self.out_rows
-        for lane in range(MOST_LANES):
+        for lane in range(MAX_LANES):
             settings.classes[lane] = first_class + lane % self.n_outputs
         self.learner.settings = settings
         self.learner.tests_rows = True
@@ -353,13 +353,13 @@ cdef class LinearKernel(Kernel):
         return 0
 
     cdef int lay_out(
-        self, Py_ssize_t common_bytes, Py_ssize_t n_numbers, Py_ssize_t n_sums, Py_ssize_t n_vectors
+        self, Py_ssize_t common_bytes, Py_ssize_t n_scalars, Py_ssize_t n_sums, Py_ssize_t n_vectors
     ) except -1:
         """Set the layout of a state: the bytes that all lanes share, and the scalars, sums and vectors per lane."""
         cdef LinearSettings *settings = <LinearSettings *> self.learner.settings
         cdef Py_ssize_t n_lanes = settings.n_lanes
         settings.common_bytes = common_bytes
-        settings.n_numbers = n_numbers
+        settings.n_scalars = n_scalars
         settings.n_sums = n_sums
         settings.n_vectors = n_vectors
         if settings.in_lanes:
@@ -367,7 +367,7 @@ cdef class LinearKernel(Kernel):
         else:
             self.learner.n_saved = n_lanes * (n_sums + n_vectors)
         return self.set_sizes(
-            common_bytes + n_numbers * n_lanes * 8,
+            common_bytes + n_scalars * n_lanes * 8,
             n_lanes * self.learner.width * (8 * n_sums + self.itemsize * n_vectors),
             n_lanes * self.learner.width * self.itemsize,
         )
@@ -385,9 +385,9 @@ cdef class LinearKernel(Kernel):
         cdef double *scale
         cdef Py_ssize_t lane
         Kernel.start(self, state)
-        scale = numbers_of(&self.learner, &state[0])
+        scale = scalars_of(&self.learner, &state[0])
         for lane in range(settings.n_lanes):
-            scale[lane if settings.in_lanes else lane * settings.n_numbers] = 1
+            scale[lane if settings.in_lanes else lane * settings.n_scalars] = 1
 
     def take(
         self,
@@ -399,10 +399,10 @@ cdef class LinearKernel(Kernel):
         """Copy a subset of the models from a state of another kernel, which must have the same rows and learner."""
         cdef const LinearSettings *theirs = <const LinearSettings *> source.learner.settings
         cdef const LinearSettings *ours = <const LinearSettings *> self.learner.settings
-        cdef int64_t lanes[MOST_LANES]
+        cdef int64_t lanes[MAX_LANES]
         cdef Py_ssize_t lane, i
-        cdef const void *numbers
-        cdef void *to
+        cdef const void *source_part
+        cdef void *out_part
         source.check_state(state)
         self.check_state(out)
         if (
@@ -430,9 +430,9 @@ cdef class LinearKernel(Kernel):
                 &state[source.learner.masses_begin],
                 masses_bytes(self.learner.n_balanced),
             )
-        numbers, to = numbers_of(&source.learner, &state[0]), numbers_of(&self.learner, &out[0])
-        gather(theirs, ours, lanes, numbers, to, ours.n_numbers, 8)
-        numbers, to = sums_of(&source.learner, &state[0]), sums_of(&self.learner, &out[0])
-        gather(theirs, ours, lanes, numbers, to, ours.n_sums * self.learner.width, 8)
-        numbers, to = vectors_of(&source.learner, &state[0]), vectors_of(&self.learner, &out[0])
-        gather(theirs, ours, lanes, numbers, to, ours.n_vectors * self.learner.width, self.itemsize)
+        source_part, out_part = scalars_of(&source.learner, &state[0]), scalars_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, source_part, out_part, ours.n_scalars, 8)
+        source_part, out_part = sums_of(&source.learner, &state[0]), sums_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, source_part, out_part, ours.n_sums * self.learner.width, 8)
+        source_part, out_part = vectors_of(&source.learner, &state[0]), vectors_of(&self.learner, &out[0])
+        gather(theirs, ours, lanes, source_part, out_part, ours.n_vectors * self.learner.width, self.itemsize)

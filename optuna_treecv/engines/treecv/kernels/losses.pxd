@@ -25,7 +25,7 @@ cdef struct Loss:
     double epsilon              # of the Huber and the epsilon-insensitive loss
 
 
-cdef inline Loss loss_named(object name, double epsilon) except *:
+cdef inline Loss loss_from_name(object name, double epsilon) except *:
     """Return the loss with the given name, as ``SGDClassifier`` and ``SGDRegressor`` of scikit-learn call it."""
     cdef Loss loss
     loss.name = {
@@ -77,12 +77,12 @@ cdef inline double epsilon_insensitive(double miss, double epsilon) noexcept nog
 
 # The target of a row, with which predictions are compared.
 
-cdef inline double sign(const void *y, Py_ssize_t row, int32_t c) noexcept nogil:
+cdef inline double class_target(const void *y, Py_ssize_t row, int32_t c) noexcept nogil:
     """Return 1 if the row belongs to class c, else -1."""
     return 2 * ((<const int32_t *> y)[row] == c) - 1
 
 
-cdef inline double number(const void *y, Py_ssize_t row, const floating *of_type) noexcept nogil:
+cdef inline double regression_target(const void *y, Py_ssize_t row, const floating *type_tag) noexcept nogil:
     return (<const floating *> y)[row]
 
 
@@ -95,35 +95,35 @@ cdef inline inlined slopes(
     const int32_t *classes,     # IN, (n_lanes,), the code of the class that each lane separates from all others
     const double *p,            # IN, (n_lanes,), predictions
     double *out,                # OUT, (n_lanes,)
-    const floating *of_type,
+    const floating *type_tag,
 ) noexcept nogil:
     """Write the slope of the loss of a row for each lane's prediction."""
     cdef Py_ssize_t lane
     cdef double target
     if loss.name == HINGE:
         for lane in range(n_lanes):
-            out[lane] = hinge(p[lane], sign(y, row, classes[lane]), alone)
+            out[lane] = hinge(p[lane], class_target(y, row, classes[lane]), alone)
     elif loss.name == LOGISTIC:
         for lane in range(n_lanes):
-            out[lane] = logistic(p[lane], sign(y, row, classes[lane]))
+            out[lane] = logistic(p[lane], class_target(y, row, classes[lane]))
     elif loss.name == SQUARED:                              # of (p - y)^2 / 2
-        target = number(y, row, of_type)
+        target = regression_target(y, row, type_tag)
         for lane in range(n_lanes):
             out[lane] = p[lane] - target
     elif loss.name == HUBER:
-        target = number(y, row, of_type)
+        target = regression_target(y, row, type_tag)
         for lane in range(n_lanes):
             out[lane] = huber(p[lane] - target, loss.epsilon)
     else:
-        target = number(y, row, of_type)
+        target = regression_target(y, row, type_tag)
         for lane in range(n_lanes):
             out[lane] = epsilon_insensitive(p[lane] - target, loss.epsilon)
 
 
 cdef inline double slope(
-    const Loss *loss, const void *y, Py_ssize_t row, int32_t c, double p, const floating *of_type
+    const Loss *loss, const void *y, Py_ssize_t row, int32_t c, double p, const floating *type_tag
 ) noexcept nogil:
     """Return the slope of the loss of a row for a single prediction, which separates class c from all others."""
     cdef double g
-    slopes(loss, y, row, 1, True, &c, &p, &g, of_type)
+    slopes(loss, y, row, 1, True, &c, &p, &g, type_tag)
     return g

@@ -30,14 +30,14 @@ from libc.math cimport sqrt
 
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
-from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport MAX_LANES
 
 
 cdef struct Settings:
     LinearSettings linear
     bint average
     bint project
-    double alpha[MOST_LANES]    # lambda of each lane; a single model uses alpha[0]
+    double alpha[MAX_LANES]     # lambda of each lane; a single model uses alpha[0]
 
 
 cdef inline floating coefficient(

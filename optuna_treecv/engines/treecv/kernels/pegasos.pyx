@@ -22,7 +22,7 @@ include "train_by_type.pxi"
 
 # A state starts with this head, padded to whole cache lines. It is followed by v of all outputs (float64), if iterates
 # are averaged, and by z of all outputs, in the type of the rows.
-cdef struct Numbers:
+cdef struct Scalars:
     double scale
     double norm2                # |u|^2
     double harmonic             # H_{t-1} during step t, H_{T-1} after T steps
@@ -30,7 +30,7 @@ cdef struct Numbers:
 
 cdef struct Head:
     int64_t n_seen
-    Numbers outputs[1]          # n_outputs of them
+    Scalars outputs[1]          # n_outputs of them
 
 
 cdef inline Weights weights_after(
@@ -55,11 +55,11 @@ cdef inlined train_row(
     unsigned char *state,
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (n_outputs,), or NULL
+    floating *out,              # OUT, (n_outputs,), or NULL
 ) noexcept nogil:
-    """Make step t for each output; unless ``tested`` is NULL, write the outputs before this step to it."""
+    """Make step t for each output; unless ``out`` is NULL, write the outputs before this step to it."""
     cdef const Settings *settings = <const Settings *> learner.settings
-    cdef Numbers *numbers = head.outputs
+    cdef Scalars *scalars = head.outputs
     cdef Py_ssize_t width = learner.width
     cdef int32_t y = (<const int32_t *> learner.y)[row]
     cdef bint average = settings.average
@@ -67,12 +67,12 @@ cdef inlined train_row(
     cdef Py_ssize_t c
     cdef floating margin, added
     cdef double added_wide, check
-    cdef Weights before
+    cdef Weights weights_before
     for c in range(learner.n_outputs):
         margin = dot_row(rows, row, z + c * width, z)
-        if tested != NULL:
-            before = weights_after(learner, state, steps, c)
-            tested[c] = output_of(&before, rows, row, margin, z)
+        if out != NULL:
+            weights_before = weights_after(learner, state, steps, c)
+            out[c] = output_of(&weights_before, rows, row, margin, z)
         added = coefficient(
             average,
             settings.project,
@@ -81,8 +81,8 @@ cdef inlined train_row(
             <floating> (1 if y == settings.linear.classes[0] + c else -1),
             weight,
             &margin,
-            &numbers[c].scale,
-            &numbers[c].harmonic,
+            &scalars[c].scale,
+            &scalars[c].harmonic,
             &added_wide,
         )
         if added == 0:
@@ -91,20 +91,20 @@ cdef inlined train_row(
         if average:
             check += add_row(rows, row, added_wide, v + c * width, z, log)
         if check != 0:
-            numbers[c].scale = numbers[c].harmonic = NAN
+            scalars[c].scale = scalars[c].harmonic = NAN
         if settings.project and leaves_ball(
             settings.alpha[0],
             steps,
             <double> margin,
             <double> weight,
             <double> norm2_row(rows, row, z),
-            &numbers[c].scale,
-            &numbers[c].norm2,
-            &numbers[c].harmonic,
+            &scalars[c].scale,
+            &scalars[c].norm2,
+            &scalars[c].harmonic,
         ):
             if log != NULL:
                 remember_all(log, state, learner.state_bytes)
-            absorb(average, width, 1, &numbers[c].scale, &numbers[c].harmonic, z + c * width, v + c * width)
+            absorb(average, width, 1, &scalars[c].scale, &scalars[c].harmonic, z + c * width, v + c * width)
 
 
 cdef inlined train_on(
@@ -115,7 +115,7 @@ cdef inlined train_on(
     floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
+    floating *out,              # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
 ) noexcept nogil:
     cdef Head *head = <Head *> state
     cdef double *v = sums_of(learner, state)
@@ -123,13 +123,13 @@ cdef inlined train_on(
     cdef Py_ssize_t i
     head.n_seen += span.stop - span.start
     for i in range(span.start, span.stop):
-        train_row(learner, rows, visit(rows, span, i, z), steps, head, z, v, state, log, weighted, tested)
+        train_row(learner, rows, visit(rows, span, i, z), steps, head, z, v, state, log, weighted, out)
         steps += 1
-        if tested != NULL:
-            tested += learner.n_outputs
+        if out != NULL:
+            out += learner.n_outputs
 
 
-cdef inline Span first_of(Span *span) noexcept nogil:
+cdef inline Span pop_first_row(Span *span) noexcept nogil:
     """Remove the first row from ``span``, and return this row as a span."""
     cdef Span first = Span(span.start, span.start + 1, span.order)
     span.start += 1
@@ -158,13 +158,13 @@ cdef inlined train_both_on(
     cdef const floating *X = <const floating *> rows.values
     cdef const int32_t *y = <const int32_t *> learner.y
     cdef Py_ssize_t width = learner.width
-    cdef Py_ssize_t ahead, n_rows, i, row, other, next_row, next_other, c, at
+    cdef Py_ssize_t ahead, n_rows, i, row, other, next_row, next_other, c, offset
     cdef bint is_far
     cdef Head *heads[2]
     cdef int32_t own_class
     cdef floating signs[2]
-    cdef floating margins[MOST_LANES]
-    cdef floating other_margins[MOST_LANES]
+    cdef floating margins[MAX_LANES]
+    cdef floating other_margins[MAX_LANES]
     cdef floating margin, other_margin, sign, other_sign, added, other_added, weight, other_weight
     cdef floating threshold, other_threshold
     cdef double steps, other_steps
@@ -172,8 +172,8 @@ cdef inlined train_both_on(
     heads[1] = <Head *> second
     signs[0], signs[1] = -1, 1
     if heads[0].n_seen == 0 or heads[1].n_seen == 0:    # the first row of a model is always added
-        learner.train(learner, first_of(&span), first, NULL, NULL)
-        learner.train(learner, first_of(&other_span), second, NULL, NULL)
+        learner.train(learner, pop_first_row(&span), first, NULL, NULL)
+        learner.train(learner, pop_first_row(&other_span), second, NULL, NULL)
     n_rows = span.stop - span.start
     if n_rows == 0:
         return
@@ -185,9 +185,15 @@ cdef inlined train_both_on(
     ahead = rows.far if is_far else rows.ahead
     row, other = row_at(span, span.start), row_at(other_span, other_span.start)
     for c in range(learner.n_outputs):
-        at = c * width
+        offset = c * width
         two_dots(
-            z_first + at, X + row * width, z_second + at, X + other * width, width, &margins[c], &other_margins[c]
+            z_first + offset,
+            X + row * width,
+            z_second + offset,
+            X + other * width,
+            width,
+            &margins[c],
+            &other_margins[c],
         )
     for i in range(n_rows):
         next_row, next_other = row, other               # after the last row, the next dot products are not used
@@ -203,7 +209,7 @@ cdef inlined train_both_on(
         weight = weight_of(weighted, learner, row, first, z_first)
         other_weight = weight_of(weighted, learner, other, second, z_first)
         for c in range(learner.n_outputs):
-            at = c * width
+            offset = c * width
             own_class = settings.linear.classes[0] + c
             sign, other_sign = signs[y[row] == own_class], signs[y[other] == own_class]
             margin = margins[c] * sign
@@ -213,11 +219,11 @@ cdef inlined train_both_on(
             two_steps(
                 added,
                 X + row * width,
-                z_first + at,
+                z_first + offset,
                 X + next_row * width,
                 other_added,
                 X + other * width,
-                z_second + at,
+                z_second + offset,
                 X + next_other * width,
                 width,
                 &margins[c],
@@ -292,23 +298,23 @@ cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssiz
 cdef class Pegasos(LinearKernel):
     """PEGASOS on prepared rows: a single model, or in lanes one model per value of lambda in ``alphas``."""
 
-    cdef Settings own
+    cdef Settings settings
 
     def __init__(
         self, X, y, n_classes: int | None, alphas: list[float], bint average, bint project, bint in_lanes=False
     ):
         cdef Py_ssize_t lane
-        self.bind_linear(X, y, n_classes, len(alphas), &self.own.linear, in_lanes)
-        for lane in range(MOST_LANES):
-            self.own.alpha[lane] = alphas[model_of(&self.own.linear, lane)]
-        self.own.average = average
-        self.own.project = project
+        self.bind_linear(X, y, n_classes, len(alphas), &self.settings.linear, in_lanes)
+        for lane in range(MAX_LANES):
+            self.settings.alpha[lane] = alphas[model_of(&self.settings.linear, lane)]
+        self.settings.average = average
+        self.settings.project = project
         self.lay_out(sizeof(int64_t), 3, average, 1)
         self.learner.rewrites = project
         if in_lanes:
-            set_up_lanes(&self.learner, &self.own.linear)
+            set_up_lanes(&self.learner, &self.settings.linear)
         else:
-            set_up_alone(&self.learner, &self.own.linear)
-            if self.learner.sparse.begins == NULL and not average and not project and self.n_outputs <= MOST_LANES:
+            set_up_alone(&self.learner, &self.settings.linear)
+            if self.learner.sparse.indptr == NULL and not average and not project and self.n_outputs <= MAX_LANES:
                 self.learner.train_both = train_both
                 self.learner.test_two = test_two

@@ -27,10 +27,10 @@ cdef inlined train_row(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, (width, n_lanes), z in ``state``
     Log *log,
-    Py_ssize_t n_tested,        # rows per model in the array of outputs
-    floating *tested,           # OUT, the place of the row in the array (n_models, n_tested, n_outputs), or NULL
+    Py_ssize_t out_rows,        # rows per model in the array of outputs
+    floating *out,              # OUT, the place of the row in the array (n_models, out_rows, n_outputs), or NULL
 ) noexcept nogil:
-    """Make step t in each lane; unless ``tested`` is NULL, write the outputs before this step to it."""
+    """Make step t in each lane; unless ``out`` is NULL, write the outputs before this step to it."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const int32_t *classes = &settings.linear.classes[0]
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes
@@ -41,22 +41,22 @@ cdef inlined train_row(
     cdef int64_t *n_seen = <int64_t *> state
     cdef double steps = <double> n_seen[0]          # t - 1
     cdef double *v = sums_of(learner, state)
-    cdef double *scale = numbers_of(learner, state)
+    cdef double *scale = scalars_of(learner, state)
     cdef double *norm2 = scale + n_lanes
     cdef double *harmonic = norm2 + n_lanes
-    cdef int made = 0
-    cdef floating margins[MOST_LANES]
+    cdef int any_added = 0
+    cdef floating margins[MAX_LANES]
     cdef bint absorbed = False
-    cdef floating added[MOST_LANES]
-    cdef double added_wide[MOST_LANES]
-    cdef double check[MOST_LANES]
+    cdef floating added[MAX_LANES]
+    cdef double added_wide[MAX_LANES]
+    cdef double check[MAX_LANES]
     cdef floating sign
     cdef double norm2_of_row
     cdef Py_ssize_t lane
     if not has_dots:
         dot_lanes(learner, row, next_row, z, dots, z)
-    if tested != NULL:
-        test_lanes(learner, row, next_row, state, dots, n_tested, tested)
+    if out != NULL:
+        test_lanes(learner, row, next_row, state, dots, out_rows, out)
     n_seen[0] += 1
     if not average and not settings.project:        # scales stay 1 or NaN: no branches, no divisions
         for lane in range(n_lanes):
@@ -65,7 +65,7 @@ cdef inlined train_row(
             check[lane] = 0
             scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
             added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
-            made |= added[lane] != 0
+            any_added |= added[lane] != 0
         if weight != 1:                             # in the loop above, this would add 2 % to the instructions per row
             for lane in range(n_lanes):
                 added[lane] *= weight
@@ -85,13 +85,13 @@ cdef inlined train_row(
                 &harmonic[lane],
                 &added_wide[lane],
             )
-            made |= added[lane] != 0
-    step_lanes(learner, row, next_row, made, added, z, check, dots)
-    if not made:
+            any_added |= added[lane] != 0
+    step_lanes(learner, row, next_row, any_added, added, z, check, dots)
+    if not any_added:
         return
     if average:
         add_lanes(learner, row, added_wide, v, check, z)
-    if learner.sparse.begins != NULL:
+    if learner.sparse.indptr != NULL:
         for lane in range(n_lanes):
             if added[lane] != 0 and check[lane] != 0:
                 scale[lane] = harmonic[lane] = NAN
@@ -112,22 +112,22 @@ cdef inlined train_row(
                     remember_all(log, state, learner.state_bytes)
                 absorb(average, width, n_lanes, &scale[lane], &harmonic[lane], z + lane, v + lane)
                 absorbed = True
-    if absorbed and learner.sparse.begins == NULL:
+    if absorbed and learner.sparse.indptr == NULL:
         dot_lanes(learner, next_row, next_row, z, dots, z)
 
 
-cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *of) noexcept nogil:
+cdef void weights(const Learner *learner, const unsigned char *state, LaneWeights *w) noexcept nogil:
     """Write the weights of all lanes after T steps: w_{T+1} = u_T / (lambda T), or the mean of w_1..w_T."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes
-    cdef const double *scale = numbers_of(learner, state)
+    cdef const double *scale = scalars_of(learner, state)
     cdef const double *harmonic = scale + 2 * n_lanes
     cdef int64_t n_seen = (<const int64_t *> state)[0]
     cdef double per_step
     cdef Py_ssize_t lane
-    of.p = vectors_of(learner, state)
-    of.q = sums_of(learner, state) if settings.average else NULL
+    w.p = vectors_of(learner, state)
+    w.q = sums_of(learner, state) if settings.average else NULL
     for lane in range(n_lanes):
         per_step = 1 / (settings.alpha[lane] * <double> n_seen) if n_seen else 0
-        of.a[lane] = per_step * (harmonic[lane] if settings.average else scale[lane])
-        of.b[lane] = -per_step
+        w.a[lane] = per_step * (harmonic[lane] if settings.average else scale[lane])
+        w.b[lane] = -per_step

@@ -21,11 +21,11 @@ cdef inline Py_ssize_t masses_bytes(Py_ssize_t n_classes) noexcept nogil:
 
 
 cdef inline double balanced_weight(
-    const Learner *learner, Py_ssize_t row, unsigned char *state, const floating *of_type
+    const Learner *learner, Py_ssize_t row, unsigned char *state, const floating *type_tag
 ) noexcept nogil:
     """Add a row to the masses of a state, and return its balanced weight.
 
-    ``of_type`` is never read: its type tells the compiler the type of the given weights.
+    ``type_tag`` is never read: its type tells the compiler the type of the given weights.
     """
     cdef double *masses = <double *> (state + learner.masses_begin)
     cdef double n_classes = <double> learner.n_balanced
@@ -44,7 +44,7 @@ cdef inline floating given_weight(
     bint weighted,              # whether weights are given; the constant False lets the compiler fold a weight of 1
     const Learner *learner,
     Py_ssize_t row,
-    const floating *of_type,
+    const floating *type_tag,
 ) noexcept nogil:
     """Return the given weight of a row, for kernels that have no classes to balance."""
     return (<const floating *> learner.weights)[row] if weighted else 1
@@ -55,9 +55,9 @@ cdef inline floating weight_of(
     const Learner *learner,
     Py_ssize_t row,
     unsigned char *state,       # INOUT
-    const floating *of_type,
+    const floating *type_tag,
 ) noexcept nogil:
     """Return the weight of the row that a state is trained on next, after adding the row to the masses of the state."""
     if weighted and learner.n_balanced:
-        return <floating> balanced_weight(learner, row, state, of_type)
-    return given_weight(weighted, learner, row, of_type)
+        return <floating> balanced_weight(learner, row, state, type_tag)
+    return given_weight(weighted, learner, row, type_tag)

@@ -10,7 +10,7 @@ MOST_NUMBERS: int
 class Scaled(Kernel):
     def __init__(
         self,
-        behind: Kernel,
+        inner: Kernel,
         centred: np.ndarray,
         scaled: np.ndarray,
         blocks: Blocks | None = None,

@@ -36,7 +36,7 @@ from optuna_treecv._kernels.exp_log cimport exponential
 from optuna_treecv._kernels.exp_log cimport logarithm
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
-from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport MAX_LANES
 from optuna_treecv.engines.treecv.kernels.losses cimport Loss
 from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 
@@ -51,9 +51,9 @@ cdef struct Settings:
     int64_t batch_size          # 1 in lanes
     bint any_auto               # whether some lane has the automatic step size
     # The settings of each lane; a single model uses the first element.
-    double alpha[MOST_LANES]
-    double step_size[MOST_LANES]    # eta_1; 0: automatic
-    double radius[MOST_LANES]       # infinity: no projection
+    double alpha[MAX_LANES]
+    double step_size[MAX_LANES]     # eta_1; 0: automatic
+    double radius[MAX_LANES]        # infinity: no projection
 
 
 # The part of a state that all lanes share.
@@ -85,12 +85,12 @@ cdef inline int64_t weight_in_average(const Settings *settings, int64_t n_seen, 
     return (n_rows if batch_size == 1 else n_rows // batch_size) + 1
 
 
-cdef inline floating coefficient(double eta, double g, double scale, const floating *of_type) noexcept nogil:
+cdef inline floating coefficient(double eta, double g, double scale, const floating *type_tag) noexcept nogil:
     """Return the coefficient with which a row is added to z, given the slope g of its loss."""
     return <floating> (-eta * g / scale)
 
 
-cdef inline double with_row(double norm2, double added, double margin, double norm2_of_row) noexcept nogil:
+cdef inline double norm2_after_step(double norm2, double added, double margin, double norm2_of_row) noexcept nogil:
     """Return |z + c x|^2 = |z|^2 + 2 c z.x + c^2 |x|^2."""
     return norm2 + added * (2 * margin + added * norm2_of_row)
 

@@ -38,13 +38,13 @@ from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport seldom
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
-from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
-from optuna_treecv.engines.treecv.kernels.linear cimport numbers_of
+from optuna_treecv.engines.treecv.kernels.linear cimport MAX_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport scalars_of
 from optuna_treecv.engines.treecv.kernels.linear cimport sums_of
 from optuna_treecv.engines.treecv.kernels.losses cimport Loss
 from optuna_treecv.engines.treecv.kernels.steps cimport Norms
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
-from optuna_treecv.engines.treecv.kernels.tree cimport Part
+from optuna_treecv.engines.treecv.kernels.tree cimport ByteRange
 
 
 cdef struct Schedule:
@@ -72,8 +72,8 @@ cdef struct Settings:
     bint any_auto               # whether some lane has the automatic step size
     Schedule schedule
     # The settings of each lane; a single model uses the first element.
-    double alpha[MOST_LANES]
-    double step_size[MOST_LANES]    # eta; 0: automatic
+    double alpha[MAX_LANES]
+    double step_size[MAX_LANES]     # eta; 0: automatic
 
 
 # The part of a state that all lanes share. It is followed by scale and shift of all lanes, G, z, and w~.
@@ -82,25 +82,25 @@ cdef struct Common:
     Norms norms                 # of the rows so far; used by the automatic step size only
 
 
-cdef inline int64_t capped(int64_t steps) noexcept nogil:
+cdef inline int64_t cap_inner_steps(int64_t steps) noexcept nogil:
     """Return a number of inner steps, limited to 2^31, the largest range from which m~ can be drawn."""
     return min(steps, <int64_t> 1 << 31)
 
 
-cdef inline int64_t growing(const Schedule *schedule, const Stage *stage) noexcept nogil:
+cdef inline int64_t n_growth_stages(const Schedule *schedule, const Stage *stage) noexcept nogil:
     """Return the number of stages since the batches started to grow, the s in the factorial schedule."""
     return stage.number - schedule.warm_stages if stage.number > schedule.warm_stages else 0
 
 
-cdef inline double scheduled(const Schedule *schedule, const Stage *stage, double eta) noexcept nogil:
+cdef inline double stage_step_size(const Schedule *schedule, const Stage *stage, double eta) noexcept nogil:
     """Return eta_s, the step size in the current stage."""
-    return eta / (<double> (<int64_t> 1 << min(growing(schedule, stage), 60))) if schedule.factorial else eta
+    return eta / (<double> (<int64_t> 1 << min(n_growth_stages(schedule, stage), 60))) if schedule.factorial else eta
 
 
-cdef inline int64_t draw_length(uint64_t seed, int64_t stage, int64_t most) noexcept nogil:
+cdef inline int64_t draw_length(uint64_t seed, int64_t stage, int64_t max_length) noexcept nogil:
     """Draw m~ of a stage from 1..most."""
     cdef uint64_t counter = chain(seed, stage)
-    return 1 + <int64_t> below(&counter, <uint32_t> most)
+    return 1 + <int64_t> below(&counter, <uint32_t> max_length)
 
 
 cdef inline void start_stages(const Schedule *schedule, Stage *stage) noexcept nogil:
@@ -113,13 +113,13 @@ cdef inline void start_stages(const Schedule *schedule, Stage *stage) noexcept n
 
 cdef inline void begin_inner(const Schedule *schedule, Stage *stage) noexcept nogil:
     """Go from a batch to the inner phase."""
-    cdef int64_t most = schedule.inner_steps
+    cdef int64_t max_length = schedule.inner_steps
     if schedule.factorial:
-        most = capped(most << min(2 * growing(schedule, stage), 31))
-    if most == 0:
+        max_length = cap_inner_steps(max_length << min(2 * n_growth_stages(schedule, stage), 31))
+    if max_length == 0:
         stage.left = <int64_t> stage.n_batch
     else:
-        stage.left = draw_length(schedule.seed, stage.number, most)
+        stage.left = draw_length(schedule.seed, stage.number, max_length)
     stage.in_batch = False
 
 
@@ -127,7 +127,7 @@ cdef inline void begin_batch(const Schedule *schedule, Stage *stage) noexcept no
     """Go from an inner phase to the batch of the next stage."""
     cdef int64_t s
     stage.number += 1
-    s = growing(schedule, stage)
+    s = n_growth_stages(schedule, stage)
     if s > 0:
         stage.batch_size *= 4 * <double> s if schedule.factorial else schedule.batch_growth
     stage.n_batch = <double> <int64_t> min(stage.batch_size + 0.5, <double> (<int64_t> 1 << 60))
@@ -135,7 +135,7 @@ cdef inline void begin_batch(const Schedule *schedule, Stage *stage) noexcept no
     stage.in_batch = True
 
 
-cdef inline int64_t n_acted(const Stage *stage) noexcept nogil:
+cdef inline int64_t n_used_rows(const Stage *stage) noexcept nogil:
     """Return the number of rows that have influenced the model: all but the rows of an incomplete batch."""
     if not stage.in_batch or stage.left == 0:
         return stage.n_seen
@@ -167,7 +167,7 @@ cdef inline inlined settle(
         sums += n_lanes
 
 
-cdef inline inlined spread(const LinearSettings *settings, double *check) noexcept nogil:
+cdef inline inlined propagate_nan(const LinearSettings *settings, double *check) noexcept nogil:
     """Set ``check``, (n_lanes,), to NaN in all lanes of a model if it is NaN in one of them."""
     cdef Py_ssize_t first = 0
     cdef Py_ssize_t lane
@@ -198,9 +198,9 @@ cdef inline seldom settle_chosen(
     """Replace z by w in the outputs that use the chosen scales, and reset scale and shift there to 1 and 0."""
     cdef const LinearSettings *settings = <const LinearSettings *> learner.settings
     cdef Py_ssize_t n_scales = scales_of(settings)
-    cdef double *scale = numbers_of(learner, state)
+    cdef double *scale = scalars_of(learner, state)
     cdef double *shift = scale + n_scales
-    cdef double check[MOST_LANES]
+    cdef double check[MAX_LANES]
     cdef Py_ssize_t i
     for i in range(n_scales):
         check[i] = 0
@@ -209,7 +209,7 @@ cdef inline seldom settle_chosen(
         sums_of(learner, state), check
     )
     if settings.in_lanes:
-        spread(settings, check)
+        propagate_nan(settings, check)
     for i in range(n_chosen):
         scale[chosen[i]] = 1 + check[chosen[i]]
         shift[chosen[i]] = 0
@@ -224,8 +224,8 @@ cdef inline seldom next_phase(
     """Go from a batch to the inner phase, or from an inner phase to the batch of the next stage."""
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef Stage *stage = <Stage *> state
-    cdef Py_ssize_t n_numbers = settings.linear.n_lanes * learner.width
-    cdef int chosen[MOST_LANES]
+    cdef Py_ssize_t n_weights = settings.linear.n_lanes * learner.width
+    cdef int chosen[MAX_LANES]
     cdef Py_ssize_t i
     if stage.in_batch:
         begin_inner(&settings.schedule, stage)
@@ -235,8 +235,8 @@ cdef inline seldom next_phase(
     for i in range(scales_of(&settings.linear)):
         chosen[i] = i
     settle_chosen(learner, chosen, scales_of(&settings.linear), state, z)
-    memcpy(z + n_numbers, z, n_numbers * sizeof(floating))          # the anchors
-    memset(sums_of(learner, state), 0, n_numbers * sizeof(double))
+    memcpy(z + n_weights, z, n_weights * sizeof(floating))          # the anchors
+    memset(sums_of(learner, state), 0, n_weights * sizeof(double))
     begin_batch(&settings.schedule, stage)
 
 
@@ -269,16 +269,16 @@ cdef inline double next_shift(double shift, double shrink, double eta, double n_
     return shrink * shift - eta / n_batch
 
 
-cdef inline Part changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
+cdef inline ByteRange changes(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil:
     """Return the byte range, besides the head, that training on ``n_rows`` more rows can change.
 
     This is G within a batch, z within an inner phase, and everything if the phase ends before.
     """
     cdef const Stage *stage = <const Stage *> state
-    cdef Py_ssize_t n_numbers = (<const LinearSettings *> learner.settings).n_lanes * learner.width
-    cdef Py_ssize_t vectors = learner.head_bytes + n_numbers * <Py_ssize_t> sizeof(double)
+    cdef Py_ssize_t n_weights = (<const LinearSettings *> learner.settings).n_lanes * learner.width
+    cdef Py_ssize_t vectors = learner.head_bytes + n_weights * <Py_ssize_t> sizeof(double)
     if n_rows > stage.left:
-        return Part(learner.head_bytes, learner.state_bytes)
+        return ByteRange(learner.head_bytes, learner.state_bytes)
     if stage.in_batch:
-        return Part(learner.head_bytes, vectors)
-    return Part(vectors, vectors + n_numbers * learner.itemsize)
+        return ByteRange(learner.head_bytes, vectors)
+    return ByteRange(vectors, vectors + n_weights * learner.itemsize)

@@ -5,7 +5,7 @@ several models; with one model only, this would take 3 to 12 times as long.
 """
 
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme
-from optuna_treecv.engines.treecv.kernels.losses cimport loss_named
+from optuna_treecv.engines.treecv.kernels.losses cimport loss_from_name
 from optuna_treecv.engines.treecv.kernels.losses cimport slope
 from optuna_treecv.engines.treecv.kernels.losses cimport slopes
 from optuna_treecv.engines.treecv.kernels.sgd cimport coefficient
@@ -29,7 +29,7 @@ cdef struct Head:
 
 def inner_length(uint64_t seed, int64_t stage, int64_t inner_steps) -> int:
     """Return the number of rows m~ in the inner phase of a stage, for a schedule that is not factorial."""
-    return draw_length(seed, stage, capped(inner_steps))
+    return draw_length(seed, stage, cap_inner_steps(inner_steps))
 
 
 cdef inlined inner_step(
@@ -40,7 +40,7 @@ cdef inlined inner_step(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
-    floating *tested,           # OUT, (n_outputs,), the outputs before this step; or NULL
+    floating *out,              # OUT, (n_outputs,), the outputs before this step; or NULL
 ) noexcept nogil:
     """Make the step w -= rate (weight (slope(w.x, y) - slope(w~.x, y)) x + penalty w + G / k) in each output."""
     cdef const Settings *settings = <const Settings *> learner.settings
@@ -58,25 +58,25 @@ cdef inlined inner_step(
     cdef double p[2]
     cdef double g[2]
     cdef double check = 0
-    cdef Py_ssize_t c, at
+    cdef Py_ssize_t c, offset
     if is_extreme:
         if log != NULL:
             remember_all(log, state, learner.state_bytes)
         settle_chosen(learner, &lane, 1, state, z)
         next_scale = 1
     for c in range(learner.n_outputs):
-        at = c * width
+        offset = c * width
         p[0] = prediction(
-            head.scale, dot_row(rows, row, z + at, z), head.shift, dot_row(rows, row, sums + at, z)
+            head.scale, dot_row(rows, row, z + offset, z), head.shift, dot_row(rows, row, sums + offset, z)
         )
-        if tested != NULL:
-            tested[c] = <floating> p[0]
-        p[1] = dot_row(rows, row, anchors + at, z)
+        if out != NULL:
+            out[c] = <floating> p[0]
+        p[1] = dot_row(rows, row, anchors + offset, z)
         classes[0] = classes[1] = settings.linear.classes[0] + <int32_t> c
         slopes(loss, learner.y, row, 2, True, classes, p, g, z)
         if is_extreme:
-            shrink_z(width, 1, &lane, 1, &shrink, z + at, &check)
-        check += add_row(rows, row, coefficient(rate_of_row, g[0] - g[1], next_scale, z), z + at, z, log)
+            shrink_z(width, 1, &lane, 1, &shrink, z + offset, &check)
+        check += add_row(rows, row, coefficient(rate_of_row, g[0] - g[1], next_scale, z), z + offset, z, log)
     head.scale = next_scale + check
     head.shift = next_shift(head.shift, shrink, step.rate, head.stage.n_batch)
 
@@ -89,7 +89,7 @@ cdef inlined train_on(
     floating *z,                # INOUT, z of all outputs in ``state``
     Log *log,
     bint weighted,
-    floating *tested,           # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
+    floating *out,              # OUT, (rows of the span, n_outputs), outputs before training on each row; or NULL
 ) noexcept nogil:
     cdef const Settings *settings = <const Settings *> learner.settings
     cdef const Loss *loss = &settings.loss
@@ -97,7 +97,7 @@ cdef inlined train_on(
     cdef Head *head = <Head *> state
     cdef double *sums = sums_of(learner, state)
     cdef floating *anchors = z + learner.n_outputs * width
-    cdef Py_ssize_t i, row, c, at
+    cdef Py_ssize_t i, row, c, offset
     cdef int32_t own_class
     cdef floating dot
     cdef double g, weight
@@ -117,20 +117,20 @@ cdef inlined train_on(
             typical_norm2(loss, &head.norms, norm2, weight, False, &S)
             row_weight = automatic_weight(S, norm2, weight)
         step = step_of(loss, settings.step_size[0], S, row_weight, settings.alpha[0], weight)
-        step.rate = scheduled(&settings.schedule, &head.stage, step.rate)
+        step.rate = stage_step_size(&settings.schedule, &head.stage, step.rate)
         if head.stage.in_batch:
             for c in range(learner.n_outputs):
-                at = c * width
+                offset = c * width
                 own_class = settings.linear.classes[0] + <int32_t> c
-                dot = dot_row(rows, row, anchors + at, z)
-                if tested != NULL:                  # the model is the anchor; the scale is 1, or NaN
-                    tested[c] = <floating> (head.scale * <double> dot)
+                dot = dot_row(rows, row, anchors + offset, z)
+                if out != NULL:                     # the model is the anchor; the scale is 1, or NaN
+                    out[c] = <floating> (head.scale * <double> dot)
                 g = step.weight * slope(loss, learner.y, row, own_class, dot, z)
-                head.shift += add_row(rows, row, g, sums + at, z, log)     # adds 0; NaN shows in the inner phase
+                head.shift += add_row(rows, row, g, sums + offset, z, log)  # adds 0; NaN shows in the inner phase
         else:
-            inner_step(learner, rows, row, &step, state, z, log, tested)
-        if tested != NULL:
-            tested += learner.n_outputs
+            inner_step(learner, rows, row, &step, state, z, log, out)
+        if out != NULL:
+            out += learner.n_outputs
 
 
 cdef Weights weights(const Learner *learner, const unsigned char *state, Py_ssize_t c) noexcept nogil:
@@ -146,7 +146,7 @@ cdef class StreamingSVRG(LinearKernel):
     ``inner_steps`` = 0, an inner phase has as many rows as its batch.
     """
 
-    cdef Settings own
+    cdef Settings settings
 
     def __init__(
         self,
@@ -165,31 +165,31 @@ cdef class StreamingSVRG(LinearKernel):
         bint in_lanes=False,
     ):
         cdef Py_ssize_t lane
-        self.bind_linear(X, y, n_classes, len(values), &self.own.linear, in_lanes)
-        self.own.loss = loss_named(loss, epsilon)
-        self.own.schedule = Schedule(
-            initial_batch_size, batch_growth, capped(inner_steps), warm_stages, factorial, seed
+        self.bind_linear(X, y, n_classes, len(values), &self.settings.linear, in_lanes)
+        self.settings.loss = loss_from_name(loss, epsilon)
+        self.settings.schedule = Schedule(
+            initial_batch_size, batch_growth, cap_inner_steps(inner_steps), warm_stages, factorial, seed
         )
-        for lane in range(MOST_LANES):
-            self.own.alpha[lane], self.own.step_size[lane] = values[model_of(&self.own.linear, lane)]
-            self.own.any_auto |= self.own.step_size[lane] == 0
+        for lane in range(MAX_LANES):
+            self.settings.alpha[lane], self.settings.step_size[lane] = values[model_of(&self.settings.linear, lane)]
+            self.settings.any_auto |= self.settings.step_size[lane] == 0
         if in_lanes:
             self.lay_out(sizeof(Common), 2, 1, 2)
-            set_up_lanes(&self.learner, &self.own.linear)
+            set_up_lanes(&self.learner, &self.settings.linear)
         else:
             self.lay_out(sizeof(Head), 0, 1, 2)
-            self.own.linear.common_bytes = sizeof(Stage)    # scale and shift come right after it
+            self.settings.linear.common_bytes = sizeof(Stage)  # scale and shift come right after it
             self.learner.n_saved = self.n_outputs
-            set_up_alone(&self.learner, &self.own.linear)
+            set_up_alone(&self.learner, &self.settings.linear)
         self.learner.changes = changes
         self.learner.rewrites = True
 
     def start(self, unsigned char [::1] state):
         """Write the initial state: the anchor w~ = 0, at the beginning of the first batch."""
         LinearKernel.start(self, state)
-        start_stages(&self.own.schedule, <Stage *> &state[0])
+        start_stages(&self.settings.schedule, <Stage *> &state[0])
 
     def n_used(self, const unsigned char [::1] state) -> int:
         """Return the number of rows that have influenced the model: all but the rows of an incomplete batch."""
         self.check_state(state)
-        return n_acted(<const Stage *> &state[0])
+        return n_used_rows(<const Stage *> &state[0])

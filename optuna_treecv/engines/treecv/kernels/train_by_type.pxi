@@ -40,13 +40,13 @@ cdef inlined train_by_type(
     unsigned char *state,
     Log *log,
     bint weighted,
-    void *tested,
+    void *out,
 ) noexcept nogil:
     cdef void *z = vectors_of(learner, state)
     if learner.itemsize == 8:
-        train_on(learner, rows, span, state, <double *> z, log, weighted, <double *> tested)
+        train_on(learner, rows, span, state, <double *> z, log, weighted, <double *> out)
     else:
-        train_on(learner, rows, span, state, <float *> z, log, weighted, <float *> tested)
+        train_on(learner, rows, span, state, <float *> z, log, weighted, <float *> out)
 
 
 cdef inlined train_in_loops(
@@ -55,11 +55,11 @@ cdef inlined train_in_loops(
     Span span,
     unsigned char *state,
     Log *log,
-    void *tested,
+    void *out,
 ) noexcept nogil:
     cdef bint weighted = has_weights(learner)
-    if tested != NULL:
-        train_by_type(learner, rows, span, state, log, weighted, tested)
+    if out != NULL:
+        train_by_type(learner, rows, span, state, log, weighted, out)
     elif weighted:
         train_by_type(learner, rows, span, state, log, True, NULL)
     else:
@@ -71,9 +71,9 @@ cdef dispatched train_on_dense(
     Span span,
     unsigned char *state,
     Log *log,
-    void *tested,
+    void *out,
 ) noexcept nogil:
-    train_in_loops(learner, &learner.dense, span, state, log, tested)
+    train_in_loops(learner, &learner.dense, span, state, log, out)
 
 
 cdef dispatched_sparse train_on_sparse(
@@ -81,12 +81,12 @@ cdef dispatched_sparse train_on_sparse(
     Span span,
     unsigned char *state,
     Log *log,
-    void *tested,
+    void *out,
 ) noexcept nogil:
-    train_in_loops(learner, &learner.sparse, span, state, log, tested)
+    train_in_loops(learner, &learner.sparse, span, state, log, out)
 
 
 cdef void set_up_alone(Learner *learner, LinearSettings *settings) noexcept:
     """Set the functions of a learner that trains a single model."""
-    learner.train = train_on_dense if learner.sparse.begins == NULL else train_on_sparse
+    learner.train = train_on_dense if learner.sparse.indptr == NULL else train_on_sparse
     settings.weights = weights

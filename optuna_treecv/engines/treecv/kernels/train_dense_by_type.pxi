@@ -22,13 +22,13 @@ cdef inlined train_dense_by_type(
     Span span,
     unsigned char *state,
     bint weighted,
-    void *tested,
+    void *out,
 ) noexcept nogil:
     cdef void *vectors = vectors_of(learner, state)
     if learner.itemsize == 8:
-        train_dense_on(learner, span, state, <double *> vectors, weighted, <double *> tested)
+        train_dense_on(learner, span, state, <double *> vectors, weighted, <double *> out)
     else:
-        train_dense_on(learner, span, state, <float *> vectors, weighted, <float *> tested)
+        train_dense_on(learner, span, state, <float *> vectors, weighted, <float *> out)
 
 
 cdef dispatched train_dense(
@@ -36,10 +36,10 @@ cdef dispatched train_dense(
     Span span,
     unsigned char *state,
     Log *log,
-    void *tested,
+    void *out,
 ) noexcept nogil:
     cdef bint weighted = has_weights(learner)
-    if not weighted and tested == NULL:
+    if not weighted and out == NULL:
         train_dense_by_type(learner, span, state, False, NULL)
     else:
-        train_dense_by_type(learner, span, state, weighted, tested)
+        train_dense_by_type(learner, span, state, weighted, out)

@@ -24,8 +24,8 @@ from optuna_treecv.engines.treecv.kernels.lanes cimport step_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport test_lanes
 from optuna_treecv.engines.treecv.kernels.linear cimport LaneWeights
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
-from optuna_treecv.engines.treecv.kernels.linear cimport MOST_LANES
-from optuna_treecv.engines.treecv.kernels.linear cimport numbers_of
+from optuna_treecv.engines.treecv.kernels.linear cimport MAX_LANES
+from optuna_treecv.engines.treecv.kernels.linear cimport scalars_of
 from optuna_treecv.engines.treecv.kernels.linear cimport sums_of
 from optuna_treecv.engines.treecv.kernels.linear cimport vectors_of
 from optuna_treecv.engines.treecv.kernels.row_weight cimport has_weights
@@ -39,28 +39,28 @@ cdef inlined train_on(
     unsigned char *state,       # INOUT
     floating *z,                # INOUT, the vectors in ``state``
     Log *log,
-    floating *tested,           # OUT, (n_models, rows of the span, n_outputs), outputs before each row; or NULL
+    floating *out,              # OUT, (n_models, rows of the span, n_outputs), outputs before each row; or NULL
 ) noexcept nogil:
-    cdef bint is_sparse = learner.sparse.begins != NULL
+    cdef bint is_sparse = learner.sparse.indptr != NULL
     cdef bint has_dots
-    cdef floating dots[MOST_LANES]
+    cdef floating dots[MAX_LANES]
     cdef Py_ssize_t i, row, next_row
     for i in range(span.start, span.stop):
         row = visit(&learner.sparse, span, i, z) if is_sparse else visit(&learner.dense, span, i, z)
         next_row = row_at(span, min(i + 1, span.stop - 1))
         # With dense rows, the step of the previous row has also computed the dot products with this row.
         has_dots = i > span.start and not is_sparse
-        train_row(learner, row, next_row, has_dots, dots, state, z, log, span.stop - span.start, tested)
-        if tested != NULL:
-            tested += learner.n_outputs
+        train_row(learner, row, next_row, has_dots, dots, state, z, log, span.stop - span.start, out)
+        if out != NULL:
+            out += learner.n_outputs
 
 
-cdef dispatched train(const Learner *learner, Span span, unsigned char *state, Log *log, void *tested) noexcept nogil:
+cdef dispatched train(const Learner *learner, Span span, unsigned char *state, Log *log, void *out) noexcept nogil:
     cdef void *vectors = vectors_of(learner, state)
     if learner.itemsize == 8:
-        train_on(learner, span, state, <double *> vectors, log, <double *> tested)
+        train_on(learner, span, state, <double *> vectors, log, <double *> out)
     else:
-        train_on(learner, span, state, <float *> vectors, log, <float *> tested)
+        train_on(learner, span, state, <float *> vectors, log, <float *> out)
 
 
 cdef void set_up_lanes(Learner *learner, LinearSettings *settings) noexcept:

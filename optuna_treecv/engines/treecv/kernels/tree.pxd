@@ -17,10 +17,10 @@ from optuna_treecv._kernels.undo cimport Log
 cdef struct Learner
 
 
-# A range of the bytes of a state, begin..end-1.
-cdef struct Part:
-    Py_ssize_t begin
-    Py_ssize_t end
+# A range of the bytes of a state, start..stop-1.
+cdef struct ByteRange:
+    Py_ssize_t start
+    Py_ssize_t stop
 
 
 # Update the statistics in a state, such as running means, with all rows of a training phase before training on them.
@@ -30,13 +30,13 @@ ctypedef void (*survey_rows)(
     unsigned char *state,       # INOUT
 ) noexcept nogil
 
-# Train on the rows of a span. Unless `tested` is NULL, also write the outputs for each row before training on it.
+# Train on the rows of a span. Unless `out` is NULL, also write the outputs for each row before training on it.
 ctypedef void (*train_rows)(
     const Learner *learner,
     Span span,
     unsigned char *state,       # INOUT
     Log *log,                   # INOUT, for sparse rows only; NULL: training need not be undone
-    void *tested,               # OUT, (n_models, rows of the span, n_outputs), or NULL
+    void *out,                  # OUT, (n_models, rows of the span, n_outputs), or NULL
 ) noexcept nogil
 
 # Train two states together, each on its own span, with the same result as `train`. Both spans have the same number of
@@ -82,16 +82,16 @@ ctypedef void (*remember_columns_of)(
     unsigned char *state,
     const int32_t *columns,     # IN, (n_columns,)
     Py_ssize_t n_columns,
-    Part part,
+    ByteRange part,
     Log *log,                   # INOUT
 ) noexcept nogil
 
 # Return the byte range of a state, besides its head, that training on n_rows more rows can change.
-ctypedef Part (*find_changes)(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil
+ctypedef ByteRange (*find_changes)(const Learner *learner, const unsigned char *state, int64_t n_rows) noexcept nogil
 
 
 cdef struct Learner:
-    # The rows, which are either dense or sparse; sparse.begins is NULL for dense rows.
+    # The rows, which are either dense or sparse; sparse.indptr is NULL for dense rows.
     Dense dense
     Sparse sparse
     Py_ssize_t itemsize         # 8 or 4: float64 or float32
@@ -143,17 +143,17 @@ cdef struct Tree:
     Py_ssize_t least_folds      # states are copied for nodes that hold out at least this many folds
     Py_ssize_t n_nodes          # the number of states copied so far
     double *sum                 # the sum of the models of the folds below the current node; NULL: it is not computed
-    Py_ssize_t n_numbers        # the number of values in a model
+    Py_ssize_t model_size       # the number of values in a model
 
 
-cdef inline Py_ssize_t begin(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
+cdef inline Py_ssize_t chunk_start(const Tree *tree, Py_ssize_t chunk) noexcept nogil:
     """Return the first row of a chunk, the rows that a fold tests."""
     if tree.bounds != NULL:
         return tree.bounds[chunk]
     return <Py_ssize_t> (<int64_t> chunk * tree.n_rows // tree.n_folds)
 
 
-cdef inline Span part_of(Span span, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
+cdef inline Span subspan(Span span, Py_ssize_t begin, Py_ssize_t end) noexcept nogil:
     """Return the positions begin..end-1 of ``span`` as a span."""
     return Span(span.start + begin, span.start + end, span.order)
 
@@ -168,7 +168,7 @@ cdef inline void train_pair(
     """Train two states together, and then the state with the longer span alone on its remaining rows."""
     cdef Py_ssize_t n_both = min(span.stop - span.start, other_span.stop - other_span.start)
     if n_both > 0:
-        learner.train_both(learner, part_of(span, 0, n_both), part_of(other_span, 0, n_both), first, second)
+        learner.train_both(learner, subspan(span, 0, n_both), subspan(other_span, 0, n_both), first, second)
     span.start += n_both
     other_span.start += n_both
     if span.start < span.stop:
@@ -177,13 +177,13 @@ cdef inline void train_pair(
         learner.train(learner, other_span, second, NULL, NULL)
 
 
-cdef inline Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t least) noexcept nogil:
-    """Return the number of nodes of a tree over ``n_folds`` folds that hold out at least ``least`` >= 1 folds."""
-    if n_folds < least:
+cdef inline Py_ssize_t count_nodes(Py_ssize_t n_folds, Py_ssize_t min_folds) noexcept nogil:
+    """Return the number of nodes of a tree over ``n_folds`` folds that hold out at least ``min_folds`` >= 1 folds."""
+    if n_folds < min_folds:
         return 0
     if n_folds == 1:
         return 1
-    return 1 + count_nodes((n_folds + 1) // 2, least) + count_nodes(n_folds // 2, least)
+    return 1 + count_nodes((n_folds + 1) // 2, min_folds) + count_nodes(n_folds // 2, min_folds)
 
 
 cdef Py_ssize_t log_bytes_of(const Learner *learner) noexcept nogil
@@ -194,6 +194,6 @@ cdef int64_t walk(
     Py_ssize_t first,
     Py_ssize_t last,
     unsigned char *state,
-    bint keep,
-    Part part,
+    bint preserve,
+    ByteRange part,
 ) noexcept nogil

@@ -27,43 +27,43 @@ cdef enum:
     COLUMNS_COST = 2            # saving and restoring one column takes as long as copying this many columns
 
 
-cdef inline Span ordered(
+cdef inline Span draw_order(
     const Tree *tree,
     Span span,
-    Span held,
+    Span held_out,
     uint32_t *order,            # OUT, n_epochs entries per row of ``span``
 ) noexcept nogil:
     """Write the order in which a phase trains on the rows of ``span``; return the span of this order.
 
-    ``held`` are the rows that the models below are tested on. The model has been trained on all rows before that are in
-    neither of the two spans.
+    ``held_out`` are the rows that the models below are tested on. Before this phase, the model has been trained on all
+    rows that are in neither of the two spans.
     """
     cdef Py_ssize_t n_rows = span.stop - span.start
-    cdef int64_t n_seen = tree.n_rows - n_rows - (held.stop - held.start)
+    cdef int64_t n_seen = tree.n_rows - n_rows - (held_out.stop - held_out.start)
     if tree.n_epochs == 1:
         fill_random_order(tree.seed, span, n_seen, order)
     else:
-        fill_with_replays(tree.seed, span, n_seen, tree.random, held, tree.n_rows, tree.n_epochs, order)
+        fill_with_replays(tree.seed, span, n_seen, tree.random, held_out, tree.n_rows, tree.n_epochs, order)
     return Span(0, tree.n_epochs * n_rows, order)
 
 
-cdef inline void feed(
+cdef inline void train_phase(
     const Learner *learner,
     Tree *tree,
     Span span,
-    Span held,
+    Span held_out,
     unsigned char *state,
     Log *log,
 ) noexcept nogil:
-    """Run the training phase on the rows of ``span``, which leads to the node that holds out the rows ``held``."""
+    """Run the training phase on the rows of ``span``, which leads to the node that holds out the rows ``held_out``."""
     if learner.survey != NULL:
         learner.survey(learner, span, state)
     if tree.order != NULL and (span.stop - span.start > 1 or tree.n_epochs > 1):
-        span = ordered(tree, span, held, tree.order)
+        span = draw_order(tree, span, held_out, tree.order)
     learner.train(learner, span, state, log, NULL)
 
 
-cdef inline void feed_both(
+cdef inline void train_both_phases(
     const Learner *learner,
     Tree *tree,
     Span span,
@@ -72,13 +72,13 @@ cdef inline void feed_both(
     unsigned char *second,      # INOUT, trained on the rows of ``other_span``
 ) noexcept nogil:
     """Run the training phases that lead to the two children of a node together."""
-    cdef Span held = other_span
+    cdef Span held_out = other_span
     if learner.survey != NULL:
         learner.survey(learner, span, first)
         learner.survey(learner, other_span, second)
     if tree.order != NULL:
-        other_span = ordered(tree, other_span, span, tree.order + tree.n_epochs * (span.stop - span.start))
-        span = ordered(tree, span, held, tree.order)
+        other_span = draw_order(tree, other_span, span, tree.order + tree.n_epochs * (span.stop - span.start))
+        span = draw_order(tree, span, held_out, tree.order)
     train_pair(learner, span, other_span, first, second)
 
 
@@ -92,13 +92,13 @@ cdef inline Py_ssize_t add_columns(
     int64_t begin,
     int64_t end,
     Py_ssize_t n_columns,
-    Py_ssize_t most,
+    Py_ssize_t max_columns,
     uint64_t *seen,             # INOUT, a bit per column
     int32_t *columns,           # INOUT
 ) noexcept nogil:
     """Append to ``columns`` the new columns among those of the nonzeros begin..end-1; return the number of columns.
 
-    Stop as soon as this number exceeds ``most``.
+    Stop as soon as this number exceeds ``max_columns``.
     """
     cdef uint64_t bit
     cdef uint64_t *word
@@ -109,7 +109,7 @@ cdef inline Py_ssize_t add_columns(
         columns[n_columns] = rows.columns[j]        # the next column overwrites this one unless it is new
         n_columns += (word[0] & bit) == 0
         word[0] |= bit
-        if n_columns > most:
+        if n_columns > max_columns:
             break
     return n_columns
 
@@ -118,35 +118,35 @@ cdef inline Py_ssize_t find_columns(
     const Sparse *rows,
     Span span,
     Py_ssize_t width,
-    Py_ssize_t most,
+    Py_ssize_t max_columns,
     uint64_t *seen,             # OUT, (words_of(width),)
     int32_t *columns,           # OUT, (most + 1,)
 ) noexcept nogil:
     """Write the columns in which rows of ``span`` have nonzeros, each only once, and return their number.
 
-    Training on these rows changes weights of these columns only. If there are more than ``most`` columns, return
+    Training on these rows changes weights of these columns only. If there are more than ``max_columns`` columns, return
     most + 1.
     """
     cdef Py_ssize_t n_columns = 0
     cdef Py_ssize_t i, row
     memset(seen, 0, words_of(width) * sizeof(uint64_t))
     if span.order == NULL:
-        return add_columns(rows, rows.begins[span.start], rows.begins[span.stop], n_columns, most, seen, columns)
+        return add_columns(rows, rows.indptr[span.start], rows.indptr[span.stop], n_columns, max_columns, seen, columns)
     for i in range(span.start, span.stop):
         row = span.order[i]
-        n_columns = add_columns(rows, rows.begins[row], rows.begins[row + 1], n_columns, most, seen, columns)
-        if n_columns > most:
+        n_columns = add_columns(rows, rows.indptr[row], rows.indptr[row + 1], n_columns, max_columns, seen, columns)
+        if n_columns > max_columns:
             break
     return n_columns
 
 
-cdef inline bint made_undoable(
+cdef inline bint prepare_undo(
     const Learner *learner,
     Tree *tree,
     Span span,
-    Span held,
+    Span held_out,
     unsigned char *state,
-    Part part,
+    ByteRange part,
 ) noexcept nogil:
     """Prepare to undo the training phase on the rows of ``span``, if this is cheaper than training a copy.
 
@@ -155,35 +155,35 @@ cdef inline bint made_undoable(
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t n_words = learner.state_bytes // 8
-    cdef Py_ssize_t n_places, n_most
-    if tree.log.room == 0:
+    cdef Py_ssize_t n_changed, limit
+    if tree.log.capacity == 0:
         return False
     if tree.n_epochs > 1:                           # replays also change columns of other rows
         if tree.n_epochs * (span.stop - span.start) > n_words:
             return False
-        span = ordered(tree, span, held, tree.order)
+        span = draw_order(tree, span, held_out, tree.order)
     if learner.remember_columns != NULL:
-        n_most = learner.width // COLUMNS_COST
-        n_places = find_columns(&learner.sparse, span, learner.width, n_most, tree.seen, tree.columns)
-        if n_places > n_most:
+        limit = learner.width // COLUMNS_COST
+        n_changed = find_columns(&learner.sparse, span, learner.width, limit, tree.seen, tree.columns)
+        if n_changed > limit:
             return False
     else:
-        n_places = 0
+        n_changed = 0
         for i in range(span.start, span.stop):
-            n_places += n_nonzeros(&learner.sparse, row_at(span, i))
-        if LOG_COST * learner.n_saved * n_places > n_words:
+            n_changed += n_nonzeros(&learner.sparse, row_at(span, i))
+        if LOG_COST * learner.n_saved * n_changed > n_words:
             return False
-    n_most = learner.n_saved * n_places + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
-    if tree.log.n_entries + n_most > tree.log.room:
+    limit = learner.n_saved * n_changed + learner.head_bytes // 8 + (n_words if learner.rewrites else 0)
+    if tree.log.n_entries + limit > tree.log.capacity:
         return False
     tree.log.whole = False
     remember_part(&tree.log, state, learner.head_bytes)
     if learner.remember_columns != NULL:
-        learner.remember_columns(learner, state, tree.columns, n_places, part, &tree.log)
+        learner.remember_columns(learner, state, tree.columns, n_changed, part, &tree.log)
     return True
 
 
-cdef inline Py_ssize_t finding_bytes(Py_ssize_t width) noexcept nogil:
+cdef inline Py_ssize_t column_search_bytes(Py_ssize_t width) noexcept nogil:
     """Return the number of bytes that ``find_columns`` needs for its workspace and its result."""
     return whole_lines(8 * words_of(width) + 4 * (width // COLUMNS_COST + 1))
 
@@ -192,7 +192,7 @@ cdef Py_ssize_t log_bytes_of(const Learner *learner) noexcept nogil:
     """Return the number of bytes that a walk needs to undo training phases."""
     # The log has room for two whole states, and for 64 heads, because each phase saves a head.
     cdef Py_ssize_t n_entries = 2 * learner.state_bytes // 8 + 8 * learner.head_bytes
-    return n_entries * <Py_ssize_t> sizeof(Entry) + finding_bytes(learner.width)
+    return n_entries * <Py_ssize_t> sizeof(Entry) + column_search_bytes(learner.width)
 
 
 cdef void set_log(const Learner *learner, Tree *tree, unsigned char *memory, Py_ssize_t n_bytes) noexcept nogil:
@@ -200,42 +200,42 @@ cdef void set_log(const Learner *learner, Tree *tree, unsigned char *memory, Py_
 
     ``memory`` has ``log_bytes_of`` bytes. With 0 bytes, no phase is undone.
     """
-    cdef Py_ssize_t finding = finding_bytes(learner.width)
-    tree.log.room = tree.log.n_entries = 0
+    cdef Py_ssize_t search_bytes = column_search_bytes(learner.width)
+    tree.log.capacity = tree.log.n_entries = 0
     tree.log.whole = False
     if n_bytes > 0:
         tree.seen = <uint64_t *> memory
         tree.columns = <int32_t *> (tree.seen + words_of(learner.width))
-        tree.log.entries = <Entry *> (memory + finding)
-        tree.log.room = (n_bytes - finding) // <Py_ssize_t> sizeof(Entry)
+        tree.log.entries = <Entry *> (memory + search_bytes)
+        tree.log.capacity = (n_bytes - search_bytes) // <Py_ssize_t> sizeof(Entry)
 
 
 cdef inline void copy_part(
     const Learner *learner,
     const unsigned char *state,
-    Part part,
+    ByteRange part,
     unsigned char *copy,        # OUT
 ) noexcept nogil:
     """Copy the head and the byte range ``part`` of a state to a block that already holds the other bytes."""
     memcpy(copy, state, learner.head_bytes)
-    memcpy(copy + part.begin, state + part.begin, part.end - part.begin)
+    memcpy(copy + part.start, state + part.start, part.stop - part.start)
 
 
-cdef Part narrow(
-    const Learner *learner, unsigned char *state, Py_ssize_t n_folds, Py_ssize_t n_rows, Part part
+cdef ByteRange narrow(
+    const Learner *learner, unsigned char *state, Py_ssize_t n_folds, Py_ssize_t n_rows, ByteRange part
 ) noexcept nogil:
     """Return the byte range in which the states of a subtree differ, with ``n_folds`` folds and ``n_rows`` updates.
 
     If this is not all of ``part``, copy the state to the blocks of all levels of the subtree, so that only this byte
     range and the head need to be copied from then on.
     """
-    cdef Part changes = learner.changes(learner, state, n_rows)
-    cdef unsigned char *below = state
-    if changes.end - changes.begin == part.end - part.begin:
+    cdef ByteRange changes = learner.changes(learner, state, n_rows)
+    cdef unsigned char *block = state
+    if changes.stop - changes.start == part.stop - part.start:
         return part
     while n_folds > 1:
-        below += learner.state_bytes
-        memcpy(below, state, learner.state_bytes)
+        block += learner.state_bytes
+        memcpy(block, state, learner.state_bytes)
         n_folds = (n_folds + 1) // 2
     return changes
 
@@ -244,7 +244,7 @@ cdef void read_sum(const Learner *learner, Tree *tree, const unsigned char *stat
     """Set the current sum to the model of a fold."""
     cdef Py_ssize_t i
     learner.read(learner, state, tree.model)
-    for i in range(tree.n_numbers):
+    for i in range(tree.model_size):
         if learner.itemsize == 8:
             tree.sum[i] = (<const double *> tree.model)[i]
         else:
@@ -258,8 +258,8 @@ cdef void join_sums(Tree *tree) noexcept nogil:
     the depth of the tree.
     """
     cdef Py_ssize_t i
-    for i in range(tree.n_numbers):
-        tree.sum[i] += tree.sum[tree.n_numbers + i]
+    for i in range(tree.model_size):
+        tree.sum[i] += tree.sum[tree.model_size + i]
 
 
 cdef int64_t branch(
@@ -269,27 +269,27 @@ cdef int64_t branch(
     Py_ssize_t first,
     Py_ssize_t last,
     unsigned char *state,
-    bint keep,
-    Part part,
+    bint preserve,
+    ByteRange part,
 ) noexcept nogil:
     """Train on the rows of ``span``, then walk the subtree of the chunks first..last-1; return the number of updates.
 
-    With ``keep``, the state is the same afterwards as before.
+    With ``preserve``, the state is the same afterwards as before.
     """
     cdef int64_t n_updates = tree.n_epochs * (span.stop - span.start)
     cdef unsigned char *child = state + learner.state_bytes
     cdef Py_ssize_t mark = tree.log.n_entries
-    cdef Span held = Span(begin(tree, first), begin(tree, last), NULL)
-    if not keep:
-        feed(learner, tree, span, held, state, NULL)
+    cdef Span held_out = Span(chunk_start(tree, first), chunk_start(tree, last), NULL)
+    if not preserve:
+        train_phase(learner, tree, span, held_out, state, NULL)
         return n_updates + walk(learner, tree, first, last, state, False, part)
-    if made_undoable(learner, tree, span, held, state, part):
-        feed(learner, tree, span, held, state, &tree.log)
+    if prepare_undo(learner, tree, span, held_out, state, part):
+        train_phase(learner, tree, span, held_out, state, &tree.log)
         n_updates += walk(learner, tree, first, last, state, True, part)
         undo(&tree.log, mark)
         return n_updates
     copy_part(learner, state, part, child)
-    feed(learner, tree, span, held, child, NULL)
+    train_phase(learner, tree, span, held_out, child, NULL)
     return n_updates + walk(learner, tree, first, last, child, False, part)
 
 
@@ -305,16 +305,16 @@ cdef int64_t walk(
     Py_ssize_t first,
     Py_ssize_t last,
     unsigned char *state,
-    bint keep,
-    Part part,
+    bint preserve,
+    ByteRange part,
 ) noexcept nogil:
     """Run TREECV(s, e, f) of Algorithm 1, with s = first + 1, e = last and f the model in ``state``.
 
-    Return the number of updates. With ``keep``, the state is the same afterwards as before.
+    Return the number of updates. With ``preserve``, the state is the same afterwards as before.
     """
-    cdef Py_ssize_t start = begin(tree, first)
-    cdef Py_ssize_t stop = begin(tree, last)
-    cdef Py_ssize_t middle, cut
+    cdef Py_ssize_t start = chunk_start(tree, first)
+    cdef Py_ssize_t stop = chunk_start(tree, last)
+    cdef Py_ssize_t middle, boundary
     cdef unsigned char *child
     cdef int64_t n_updates
     if tree.kept != NULL and last - first >= tree.least_folds:
@@ -329,25 +329,25 @@ cdef int64_t walk(
         learner.test_two(learner, state, start, tree.out + start * tree.out_step)
         return 2
     middle = (first + last + 1) // 2                            # m = floor((s + e) / 2)
-    cut = begin(tree, middle)
-    if learner.changes != NULL and part.end - part.begin == learner.state_bytes - learner.head_bytes:
+    boundary = chunk_start(tree, middle)
+    if learner.changes != NULL and part.stop - part.start == learner.state_bytes - learner.head_bytes:
         part = narrow(learner, state, last - first, tree.n_epochs * (stop - start), part)
-    if learner.train_both != NULL and not keep:
+    if learner.train_both != NULL and not preserve:
         child = state + learner.state_bytes
         copy_part(learner, state, part, child)
-        feed_both(learner, tree, Span(start, cut, NULL), Span(cut, stop, NULL), state, child)
+        train_both_phases(learner, tree, Span(start, boundary, NULL), Span(boundary, stop, NULL), state, child)
         n_updates = tree.n_epochs * (stop - start) + walk(learner, tree, first, middle, child, False, part)
         if tree.sum != NULL:
-            tree.sum += tree.n_numbers
+            tree.sum += tree.model_size
         n_updates += walk(learner, tree, middle, last, state, False, part)
     else:
         # Train f on the chunks m+1..e, for the folds s..m, and then restore f.
-        n_updates = branch(learner, tree, Span(cut, stop, NULL), first, middle, state, True, part)
+        n_updates = branch(learner, tree, Span(boundary, stop, NULL), first, middle, state, True, part)
         if tree.sum != NULL:
-            tree.sum += tree.n_numbers
+            tree.sum += tree.model_size
         # Train f on the chunks s..m, for the folds m+1..e.
-        n_updates += branch(learner, tree, Span(start, cut, NULL), middle, last, state, keep, part)
+        n_updates += branch(learner, tree, Span(start, boundary, NULL), middle, last, state, preserve, part)
     if tree.sum != NULL:
-        tree.sum -= tree.n_numbers
+        tree.sum -= tree.model_size
         join_sums(tree)
     return n_updates
