@@ -1,6 +1,6 @@
-"""Rows on a Dask cluster: blocks of rows stay on their workers, and only models are sent.
+"""Rows on a Dask cluster. Blocks of rows stay on their workers, and only models are sent.
 
-This is the only module that imports Dask, which ``optuna-treecv[dask]`` installs.
+This is the only module that imports Dask, an optional dependency (``optuna-treecv[dask]``).
 """
 
 from collections import Counter
@@ -42,58 +42,60 @@ from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.sources import features
 from optuna_treecv.rows.sources import without_targets
 
-# Seconds between checks of the cluster while no result arrives, and until evaluation gives up.
-_LOOK, _PATIENCE = 1.0, 45.0
+# The number of seconds between checks of the cluster while no result arrives.
+_CHECK_SECONDS = 1.0
+
+# The number of seconds without a response after which an evaluation raises an error.
+_TIMEOUT = 45.0
 
 # The number of rows in the sample that this process checks.
-_SAMPLE = 2**10
+_N_SAMPLE_ROWS = 2**10
 
 # The number of partitions of X whose rows are sent to blocks in one message.
-_AT_ONCE = 64
+_N_PARTITIONS = 64
 
-# How often a call may be lost, and how often workers between two results.
-_MOST_TRIES = 10
+# The maximum number of times that a call may be lost, and that workers may be lost between two
+# results.
+_MAX_TRIES = 10
 
 
 class DaskRows(RemoteRows):
     """Rows on a Dask cluster, to be passed as X to a cross-validation.
 
-    The rows are shuffled once for each order of folds, that is for each ``cv`` and
-    ``random_state``, and then stay on their workers. Each thread of a worker has one block of
-    rows. Only models and scores are sent. The scores are those of rows in memory: bit for bit for
-    the learners of this package, and to about 12 digits after a ``StandardScaler`` and for exact
-    folds. Newton's method agrees within its tolerance.
+    The rows are shuffled once for each combination of ``cv`` and ``random_state``, and then stay
+    on their workers, one block of rows for each thread. Only models and scores are sent. For the
+    learners of this package, scores are equal, bit for bit, to scores of rows in memory. They
+    agree to about 12 digits after a ``StandardScaler`` and for ``method="exact"``, and within the
+    tolerance of the solver for ``method="newton"``.
 
     Parameters
     ----------
     X : dask.array.Array, dask.dataframe.DataFrame, or str
-        Rows of numbers, dense or blocks of ``scipy.sparse`` rows; or the path of Parquet files,
-        which all workers can read. X is read twice: once here, and once when it is shuffled. If a
-        worker is lost, its blocks are read again.
+        Numerical rows, dense or in ``scipy.sparse`` blocks; or the path of Parquet files that all
+        workers can read. X is read twice: when this object is created, and when the rows are
+        shuffled. If a worker is lost, its blocks are read again.
     y : dask.array.Array, dask.dataframe.Series, array-like, str or None, default=None
-        The targets, or the name of their column. They stay in this process.
+        The targets, or the name of the target column. Targets stay in this process.
     client : distributed.Client or None, default=None
-        The client of the cluster; None: the current one.
+        The client of the cluster; None for the current client.
 
     Attributes
     ----------
     shape : (int, int)
-        The number of rows and of features.
+        The number of rows and the number of features.
     y : ndarray of shape (n_rows,) or (n_rows, n_targets), or None
         The targets.
 
     Raises
     ------
     ValueError
-        If there is no client, or X or y is of another type.
+        If there is no client, or if X or y has an unsupported type.
     ConnectionError
-        If no scheduler or no worker responds for 45 seconds; evaluations raise it, too.
+        If no scheduler or no worker responds for 45 seconds. Evaluations raise the same error.
 
-    Notes
-    -----
-    This process needs about 20 bytes per row: y, the order of the rows, and scores. A worker needs
-    about three times the memory of its blocks while rows are shuffled. Give each worker one
-    thread.
+    Notes ----- This process needs about 20 bytes per row for y, the order of the rows and the
+    scores. While rows are shuffled, a worker needs about three times the memory of its blocks.
+    Workers should have one thread each.
 
     Examples
     --------
@@ -115,8 +117,8 @@ class DaskRows(RemoteRows):
             self._client = distributed.get_client() if client is None else client
         except ValueError as error:
             raise ValueError(
-                "client must be a distributed.Client, or there must be a current one, got None; "
-                "use client=Client(), which starts workers on this machine, instead."
+                "client must be a distributed.Client if there is no current client, got None; use "
+                "client=Client() instead, which starts workers on this machine."
             ) from error
         if isinstance(X, str | PathLike):
             from dask import dataframe
@@ -133,7 +135,7 @@ class DaskRows(RemoteRows):
             raise ValueError(f"X must have 2 dimensions, rows and features, got {X.ndim}.")
         self.names = None
         if hasattr(X, "columns"):
-            features(X.columns, y)  # raises if there is no column y
+            features(X.columns, y)  # raises an error if there is no column y
             X, y = without_targets(X, y)
             self.names = [str(name) for name in X.columns]
         if isinstance(y, str):
@@ -141,9 +143,9 @@ class DaskRows(RemoteRows):
                 f"y must be an array if X has no column names, got {y!r}; pass the targets "
                 "instead."
             )
-        # Delayed partitions of X, and the index of the first row of each.
+        # The delayed partitions of X, and the offset of each partition.
         self._parts = np.ravel(X.to_delayed()).tolist()
-        most = -(-_SAMPLE // len(self._parts))
+        most = -(-_N_SAMPLE_ROWS // len(self._parts))
         facts = [delayed(_facts)(part, most) for part in self._parts]
         *by_part, y = _computed(self._client, [*facts, y if hasattr(y, "compute") else delayed(y)])
         sizes, digests, samples = zip(*by_part, strict=True)
@@ -153,10 +155,10 @@ class DaskRows(RemoteRows):
         self.sample = _stacked(samples)
         check_rows(self.sample)
         kinds = {_kind(sample) for sample in samples if sample.shape[0]}
-        if len(kinds) > 1:  # each block would have the columns of its rows
+        if len(kinds) > 1:  # otherwise the columns would differ between blocks
             raise ValueError(
                 "X must have the same columns and the same float type in all partitions, got "
-                "partitions that differ; use X.astype(float)[names], for example, instead."
+                "different ones; use an expression such as X.astype(float)[names] instead."
             )
         self.content = None if None in digests else digest(*digests)
         self._remote_blocks: WeakValueDictionary[bytes, DaskBlocks] = WeakValueDictionary()
@@ -164,7 +166,7 @@ class DaskRows(RemoteRows):
 
     @property
     def n_blocks(self) -> int:
-        """The number of threads of all workers."""
+        """The total number of threads of all workers."""
         return sum(_threads_of(self._client).values())
 
     def __reduce__(self) -> Any:
@@ -176,37 +178,37 @@ class DaskRows(RemoteRows):
     def place(
         self, order: np.ndarray, bounds: list[int], prepare: Prepare, name: bytes
     ) -> "DaskBlocks":
-        """Return the blocks of shuffled rows; the same ``name`` gives the same blocks."""
+        """Return blocks of shuffled rows; the same ``name`` gives the same blocks."""
         blocks = self._remote_blocks.get(name)
         if blocks is None:
-            self._last = None  # the workers may need its memory
+            self._last = None  # release its memory on the workers
             blocks = self._remote_blocks[name] = DaskBlocks(self, order, bounds, prepare)
         self._last = blocks
         return blocks
 
 
 def _computed(client: Any, lazy: list[Any]) -> list[Any]:
-    """Return the results of delayed values; compute them again if workers are lost."""
+    """Compute delayed values, again if workers are lost."""
     while True:
         _threads_of(client)
         looked, futures = monotonic(), client.compute(lazy)
         while any(future.status == "pending" for future in futures):
-            if monotonic() - looked > _LOOK:
+            if monotonic() - looked > _CHECK_SECONDS:
                 _threads_of(client)
                 looked = monotonic()
-            sleep(_LOOK / 100)
+            sleep(_CHECK_SECONDS / 100)
         if not any(future.status in ("cancelled", "lost") for future in futures):
             results: list[Any] = client.gather(futures)
             return results
 
 
 def _facts(part: Any, most: int) -> tuple[int, bytes | None, Any]:
-    """Return the number of rows of a partition, their digest, and at most ``most`` first rows."""
+    """Return the number of rows of a partition, their digest, and the first ``most`` rows."""
     return part.shape[0], data_digest(part), _rows(part, slice(0, most))
 
 
 def _kind(rows: Any) -> tuple[Any, ...]:
-    """Return the column names, and whether numbers are in single precision."""
+    """Return the column names of a partition, and whether it is float32."""
     array = rows if sparse.issparse(rows) else np.asarray(rows[:1])
     return (*getattr(rows, "columns", ()), array.dtype == np.float32)
 
@@ -218,12 +220,12 @@ def _taken(part: Any, rows: tuple[np.ndarray, np.ndarray], block: int) -> Any:
 
 
 def _rows(part: Any, rows: Any) -> Any:
-    """Return some rows of a partition, which may be sparse in any format."""
+    """Select rows of a partition, which may have any sparse format."""
     return take_rows(part.tocsr() if sparse.issparse(part) else part, rows)
 
 
 def _prepared(arguments: tuple[Callable[..., Any], np.ndarray], start: int, *pieces: Any) -> Block:
-    """Return a block of rows, which come from all partitions."""
+    """Concatenate the rows of a block, which come from all partitions."""
     prepare, order = arguments
     return Block(prepare(_stacked(pieces), order), start)
 
@@ -237,7 +239,7 @@ def _stacked(pieces: Sequence[Any]) -> Any:
 
 
 class DaskBlocks(RemoteBlocks):
-    """Blocks of rows on workers; each worker has consecutive blocks.
+    """Blocks of rows on the workers of a cluster. Each worker has consecutive blocks.
 
     Parameters
     ----------
@@ -256,7 +258,8 @@ class DaskBlocks(RemoteBlocks):
         self, rows: DaskRows, order: np.ndarray, bounds: list[int], prepare: Prepare
     ) -> None:
         super().__init__(bounds)
-        # Not the rows themselves, which refer to these blocks: a cycle would delay their deletion.
+        # No reference to the rows, which refer to these blocks: a cycle would delay their
+        # deletion.
         self._client, self._parts, self._starts = rows._client, rows._parts, rows._starts
         self._order, self._prepare = order, prepare
         self._lock = Lock()
@@ -271,18 +274,18 @@ class DaskBlocks(RemoteBlocks):
             lost = [block for block in self._blocks if _is_lost(block)]
             for block in self._blocks:
                 if block.status == "error" and block not in lost:
-                    block.result()  # raises the error of the rows
-            if lost or monotonic() - looked > _LOOK:
+                    block.result()  # raises the error that occurred in the rows
+            if lost or monotonic() - looked > _CHECK_SECONDS:
                 self.look()
                 looked = monotonic()
-            sleep(_LOOK / 100)
+            sleep(_CHECK_SECONDS / 100)
 
     def calls(self) -> "DaskCalls":
-        """Return an object that makes calls on workers."""
+        """Return an object that runs calls on the workers."""
         return DaskCalls(self)
 
     def send(self, call: RemoteCall) -> Any:
-        """Submit a call to the worker of its block, and return the future."""
+        """Submit a call to the worker of its block, and return a future."""
         with self._lock:
             call.at, address = self._blocks[call.block], self._addresses[call.block]
         return self._submit(
@@ -290,7 +293,7 @@ class DaskBlocks(RemoteBlocks):
         )
 
     def holds(self, call: RemoteCall) -> bool:
-        """Return whether the block of a call is still on the worker of the call."""
+        """Return whether the block of a call is still on the same worker."""
         with self._lock:
             return self._blocks[call.block] is call.at
 
@@ -311,10 +314,10 @@ class DaskBlocks(RemoteBlocks):
             if not any(is_lost):
                 return
             self.n_lost += 1
-            if self.n_lost > _MOST_TRIES:
+            if self.n_lost > _MAX_TRIES:
                 raise ConnectionError(
-                    f"workers with rows were lost {_MOST_TRIES} times without a result. Perhaps "
-                    "they need more memory: about three times that of their rows."
+                    f"workers with rows were lost {_MAX_TRIES} times without a result. They may "
+                    "need more memory, about three times the memory of their rows."
                 )
             taken = Counter(self._addresses[number] for number in numbers if not is_lost[number])
             lost = [number for number in numbers if is_lost[number]]
@@ -325,21 +328,21 @@ class DaskBlocks(RemoteBlocks):
             self._put(lost)
 
     def cancel(self, futures: list[Any]) -> None:
-        """Cancel calls whose results are not needed any more."""
+        """Cancel calls whose results are no longer needed."""
         if futures and self._client.status == "running":
             self._client.cancel(futures)
 
     def _put(self, numbers: Sequence[int]) -> None:
-        """Shuffle the rows of some blocks to their workers."""
+        """Send the rows of blocks to their workers, in shuffled order."""
         block_of = np.full(len(self._order), len(numbers), np.min_scalar_type(len(numbers)))
         for i, number in enumerate(numbers):
             block_of[self._order[self.bounds[number] : self.bounds[number + 1]]] = i
         pieces: list[list[Any]] = [[] for _ in numbers]
         selected = self._selected(block_of, len(numbers))
-        while batch := list(islice(selected, _AT_ONCE)):
+        while batch := list(islice(selected, _N_PARTITIONS)):
             sent = self._scatter([rows for _, rows in batch])
             for (part, (_, cuts)), rows in zip(batch, sent, strict=True):
-                source = self._client.compute(part)  # released before the next one is read
+                source = self._client.compute(part)  # released before the next partition is read
                 for i, n_rows in enumerate(np.diff(cuts)):
                     if n_rows:
                         pieces[i].append(self._submit(None, _taken, source, rows, i))
@@ -356,7 +359,7 @@ class DaskBlocks(RemoteBlocks):
     def _selected(
         self, block_of: np.ndarray, n_blocks: int
     ) -> Iterator[tuple[Any, tuple[np.ndarray, np.ndarray]]]:
-        """Yield partitions with their rows sorted by block and the offsets of each block."""
+        """Yield partitions, their rows sorted by block, and the offset of each block."""
         for part, (begin, end) in zip(self._parts, pairwise(self._starts), strict=True):
             here = block_of[begin:end]
             by_block = np.argsort(here, kind="stable").astype(np.uint32)
@@ -365,14 +368,14 @@ class DaskBlocks(RemoteBlocks):
                 yield part, (by_block, cuts)
 
     def _scatter(self, values: list[Any]) -> list[Any]:
-        """Send values to the cluster; try again if the workers are lost meanwhile."""
-        for _ in range(_MOST_TRIES):
+        """Send values to the cluster, again if workers are lost meanwhile."""
+        for _ in range(_MAX_TRIES):
             with suppress(OSError, TimeoutError):
-                sent: list[Any] = self._client.scatter(values, hash=False, timeout=_PATIENCE)
+                sent: list[Any] = self._client.scatter(values, hash=False, timeout=_TIMEOUT)
                 return sent
-            sleep(_LOOK)
+            sleep(_CHECK_SECONDS)
             _threads_of(self._client)
-        raise ConnectionError(f"{self._client} failed to send data {_MOST_TRIES} times.")
+        raise ConnectionError(f"{self._client} failed to send data {_MAX_TRIES} times.")
 
     def _submit(self, address: str | None, *arguments: Any, priority: float = 0) -> Any:
         workers = None if address is None else [address]
@@ -380,36 +383,36 @@ class DaskBlocks(RemoteBlocks):
 
 
 def _threads_of(client: Any) -> dict[str, int]:
-    """Return the number of threads of each worker by address; wait for the first worker.
+    """Return the number of threads of each worker by address, after waiting for a worker.
 
     Raises
     ------
     ConnectionError
         If the scheduler does not respond, or there are no workers.
     """
-    latest = monotonic() + _PATIENCE
+    latest = monotonic() + _TIMEOUT
     while True:
         if client.status == "running":
             with suppress(OSError, TimeoutError):
-                if threads := dict(client.nthreads(callback_timeout=_PATIENCE / 3)):
+                if threads := dict(client.nthreads(callback_timeout=_TIMEOUT / 3)):
                     return threads
         if client.status == "closed" or monotonic() > latest:
             raise ConnectionError(
-                "the cluster must have a scheduler that responds and at least one worker, but "
-                f"that of {client} does not."
+                "the cluster must have a scheduler that responds and at least one worker, but the "
+                f"cluster of {client} does not."
             )
-        sleep(_LOOK)
+        sleep(_CHECK_SECONDS)
 
 
 def _is_lost(future: Any) -> bool:
-    """Return whether a result was lost with its worker, or its workers died."""
+    """Return whether a result was lost, because its worker was lost."""
     if future.status == "error":
         return isinstance(future.exception(), distributed.KilledWorker)
     return future.status in ("cancelled", "lost")
 
 
 class DaskCalls(Calls):
-    """Calls on workers; a call that is lost with its worker is repeated.
+    """Runs calls on workers. If a worker is lost, its calls are repeated.
 
     Parameters
     ----------
@@ -433,30 +436,30 @@ class DaskCalls(Calls):
 
     def next(self) -> tuple[RemoteCall, Any]:
         while True:
-            if monotonic() - self._looked > _LOOK:
+            if monotonic() - self._looked > _CHECK_SECONDS:
                 self._look()
             try:
-                future = self._ended.get(timeout=_LOOK)
+                future = self._ended.get(timeout=_CHECK_SECONDS)
             except Empty:
                 continue
             _, call = self._flying.pop(future.key, (None, None))
-            if call is None:  # it was repeated
+            if call is None:  # the call was repeated
                 continue
             if not _is_lost(future):
-                # The call may raise these types of errors as well.
+                # The call itself may raise errors of these types.
                 is_error = future.status == "error"
                 with suppress(*() if is_error else (OSError, distributed.CancelledError)):
-                    result = future.result(timeout=_PATIENCE)
+                    result = future.result(timeout=_TIMEOUT)
                     self._blocks.n_lost = 0
                     return call, result
             call.n_tries += 1
-            if call.n_tries > _MOST_TRIES:
-                raise ConnectionError(f"a call on a worker was lost {_MOST_TRIES} times.")
+            if call.n_tries > _MAX_TRIES:
+                raise ConnectionError(f"a call on a worker was lost {_MAX_TRIES} times.")
             self._blocks.look()
             self.submit(call)
 
     def _look(self) -> None:
-        """Repeat calls whose blocks were moved."""
+        """Repeat the calls whose blocks were moved to other workers."""
         self._blocks.look()
         self._looked = monotonic()
         for key, (future, call) in list(self._flying.items()):

@@ -4,7 +4,8 @@ Only the transformers named here are evaluated once, on all rows, before the spl
 Those of ``ROWWISE`` are stateless: they transform each row independently, and so do encoders with
 given categories. The others are fitted once. They learn only the set of columns from all rows: a
 column that no training row of a fold has is zero in all of them, so a linear learner that starts
-at zero never changes its weight, and fold scores are those of encoding inside each fold.
+at zero never changes its weight, and the fold scores are the same as if rows were encoded within
+each fold.
 """
 
 from collections.abc import Iterator
@@ -104,21 +105,21 @@ class Decision(NamedTuple):
     Attributes
     ----------
     path : str
-        Its name, as in the names of parameters.
+        The path of the transformer in the form of parameter names, such as "a__b".
     step : transformer
     kind : Kind
-    why : str
-        The reason, to follow "because"; of incremental transformers, how they are trained.
+    reason : str
+        The reason for the kind; for incremental transformers, how they are trained.
     """
 
     path: str
     step: Any
     kind: Kind
-    why: str
+    reason: str
 
     def __str__(self) -> str:
         is_incremental = self.kind in (Kind.COMPILED, Kind.INCREMENTAL)
-        reason = self.why if is_incremental else f"because {self.why}"
+        reason = self.reason if is_incremental else f"because {self.reason}"
         return f"{self.path} ({type(self.step).__name__}): {self.kind.value}, {reason}"
 
 
@@ -149,38 +150,40 @@ def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: An
     """
     per_fold = [d for d in decisions if d.kind is Kind.PER_FOLD]
     alone = [d for d in per_fold if decide(d.step, models, learner)[0] is Kind.PER_FOLD]
-    reasons = [f"{d.path!r} cannot be done before the folds: {d.why}" for d in alone]
+    reasons = [f"{d.path!r} cannot be done before the folds: {d.reason}" for d in alone]
     reasons = reasons or [
-        f"{d.path!r} cannot be done before the folds: {d.why}" for d in per_fold[-1:]
+        f"{d.path!r} cannot be done before the folds: {d.reason}" for d in per_fold[-1:]
     ]
     return "the step " + ", and the step ".join(reasons) if reasons else ""
 
 
 def _decisions(
-    path: str, step: Any, models: ModelsFrom, learner: Any, behind: tuple[Any, ...]
+    path: str, step: Any, models: ModelsFrom, learner: Any, later_steps: tuple[Any, ...]
 ) -> Iterator[Decision]:
     """Yield a decision for each transformer in a step, except composed ones."""
     if is_passed(step):
         return
     if type(step) not in COMPOSED:
-        yield Decision(path, step, *decide(step, models, learner, behind))
+        yield Decision(path, step, *decide(step, models, learner, later_steps))
         return
     is_row = type(step) is Pipeline
     if models in (ModelsFrom.KERNEL, ModelsFrom.PARTIAL_FIT, ModelsFrom.SUMS) and not is_row:
-        why = f"{type(step).__name__} has transformer_weights" if step.transformer_weights else ""
-        if models is ModelsFrom.SUMS and not why and type(step) is ColumnTransformer:
-            why = _why_columns_vary(step)
-        if why:
-            yield Decision(path, step, Kind.PER_FOLD, why)
+        reason = (
+            f"{type(step).__name__} has transformer_weights" if step.transformer_weights else ""
+        )
+        if models is ModelsFrom.SUMS and not reason and type(step) is ColumnTransformer:
+            reason = _why_columns_vary(step)
+        if reason:
+            yield Decision(path, step, Kind.PER_FOLD, reason)
             return
     parts = parts_of(step)
     for number, (name, part, *_) in enumerate(parts, 1):
         others = (other for _, other, *_ in parts[number:] if is_row and not is_passed(other))
-        yield from _decisions(path_to(path, name), part, models, learner, (*others, *behind))
+        yield from _decisions(path_to(path, name), part, models, learner, (*others, *later_steps))
 
 
 def decide(
-    step: Any, models: ModelsFrom, learner: Any = None, behind: Sequence[Any] = ()
+    step: Any, models: ModelsFrom, learner: Any = None, later_steps: Sequence[Any] = ()
 ) -> tuple[Kind, str]:
     """Return the kind of a transformer and the reason for it, see ``Decision``.
 
@@ -194,55 +197,60 @@ def decide(
         The transformers between this one and the learner.
     """
     if models is ModelsFrom.FIT:
-        why = "" if hasattr(step, "partial_fit") else why_not_once(step)
-        return Kind.PER_FOLD, why or "the models are refitted per fold"
+        reason = "" if hasattr(step, "partial_fit") else why_not_once(step)
+        return Kind.PER_FOLD, reason or "the models are refitted per fold"
     if models is ModelsFrom.PARTIAL_FIT_IN_ORDER:
         return Kind.INCREMENTAL, _how_it_runs(step)
     if models is ModelsFrom.SUMS:
-        return _decide_for_sums(step, learner, behind)
+        return _decide_for_sums(step, learner, later_steps)
     if models is ModelsFrom.PARTIAL_FIT and runs_in_python(step):
         kind, how = Kind.INCREMENTAL, _how_it_runs(step)
-        why_not = _why_not_trained(step, behind)
+        why_not = _why_not_trained(step, later_steps)
     elif type(step) is StandardScaler:
         kind, how = (Kind.COMPILED, "by the mean and scale of the rows that a model has seen")
-        why_not = _why_not_compiled(step, models, learner, behind)
+        why_not = _why_not_compiled(step, models, learner, later_steps)
     elif is_running_imputer(step) and isinstance(learner, CompiledEstimator):
         kind, how = Kind.COMPILED, "by the means of the values that a model has seen"
-        why_not = _why_not_compiled(step, models, learner, behind)
+        why_not = _why_not_compiled(step, models, learner, later_steps)
     elif adds_columns(step):
         kind, how = Kind.FITTED_ONCE, "a column that only test rows have changes no weight"
-        why_not = why_not_once(step) or _why_columns_act(learner, behind)
+        why_not = why_not_once(step) or _why_columns_act(learner, later_steps)
     else:
         kind, how = Kind.STATELESS, _EACH_ROW
         why_not = why_not_once(step)
     return (Kind.PER_FOLD, why_not) if why_not else (kind, how)
 
 
-def _decide_for_sums(step: Any, learner: Any, behind: Sequence[Any]) -> tuple[Kind, str]:
+def _decide_for_sums(step: Any, learner: Any, later_steps: Sequence[Any]) -> tuple[Kind, str]:
     """Return (kind, reason) for models from sums; ``ONCE_IF_EQUAL`` still depends on the rows."""
     kind, why_not = type(step), why_not_rowwise(step)
     # An imputer by sums leaves missing values in the rows, which an indicator would still find.
-    leaves = [leaf for part in behind for _, leaf in leaves_of("", part)]
-    notes = kind is SimpleImputer and any(getattr(leaf, "add_indicator", False) for leaf in leaves)
-    if acts_on_columns(step) and all(map(acts_on_columns, behind)) and not notes:
+    leaves = [leaf for part in later_steps for _, leaf in leaves_of("", part)]
+    marks_missing = kind is SimpleImputer and any(
+        getattr(leaf, "add_indicator", False) for leaf in leaves
+    )
+    if acts_on_columns(step) and all(map(acts_on_columns, later_steps)) and not marks_missing:
         if kind is StandardScaler:
             return Kind.FROM_SUMS, "they give the means and scales of each training set"
-        learnt = step.strategy if kind is SimpleImputer else "range"
-        return Kind.FROM_SUMS, f"the {learnt} of a column is a number for each training set"
+        statistic = step.strategy if kind is SimpleImputer else "range"
+        return (
+            Kind.FROM_SUMS,
+            f"only the {statistic} of each column is needed for each training set",
+        )
     if why_not and acts_on_columns(step) and kind is not SimpleImputer:
-        other = next(part for part in behind if not acts_on_columns(part))
+        other = next(part for part in later_steps if not acts_on_columns(part))
         return Kind.PER_FOLD, (
             f"its statistics differ between folds, and the later {type(other).__name__} uses them"
         )
     if why_not and kind is SimpleImputer:
         or_else = (
             ", or each fold fills in its own category"
-            if behind and fills_categories(step, behind[0])
+            if later_steps and fills_categories(step, later_steps[0])
             else ""
         )
         return Kind.ONCE_IF_EQUAL, f"each training set gives the same value{or_else}"
     if why_not and kind is OneHotEncoder:
-        if not behind and not why_not_once(step) and ignores_zero_columns(learner):
+        if not later_steps and not why_not_once(step) and ignores_zero_columns(learner):
             return Kind.FITTED_ONCE, "a category that no training row has gets no coefficient"
         return Kind.ONCE_IF_EQUAL, "each training set has the same categories"
     return (Kind.PER_FOLD, why_not) if why_not else (Kind.STATELESS, _EACH_ROW)
@@ -278,7 +286,7 @@ def _how_it_runs(step: Any) -> str:
     if hasattr(step, "partial_fit"):
         return "by partial_fit on each training phase"
     if type(step) is FunctionTransformer and why_not_once(step):
-        return "on the rows of each training phase, which its function sees alone"
+        return "on the rows of each training phase separately"
     if get_tags(step).requires_fit:
         return "on each phase"
     return "on each training phase, because it is stateless"
@@ -300,8 +308,8 @@ def ignores_zero_columns(learner: Any) -> bool:
     return name in _LINEAR or (isinstance(penalty, Real) and 0 < float(penalty) < np.inf)
 
 
-def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
-    if not all(map(_only_runs, behind)):
+def _why_not_trained(step: Any, later_steps: Sequence[Any]) -> str:
+    if not all(map(_only_runs, later_steps)):
         return "it changes with the rows seen, and a later step is fitted once"
     try:
         check_incremental(step, of_class=False, called="it", transforms=True)
@@ -311,18 +319,21 @@ def _why_not_trained(step: Any, behind: Sequence[Any]) -> str:
 
 
 def _why_not_compiled(
-    step: Any, models: ModelsFrom, learner: CompiledEstimator, behind: Sequence[Any]
+    step: Any, models: ModelsFrom, learner: CompiledEstimator, later_steps: Sequence[Any]
 ) -> str:
     """Return the reason why a kernel cannot run a scaler or mean imputer; "" if it can."""
-    is_scaler, can_stand = type(step) is StandardScaler, not behind
+    is_scaler, is_supported = type(step) is StandardScaler, not later_steps
     if not is_scaler:
         if step.add_indicator:
             return "its add_indicator uses all rows"
         if not _fills_nan(step):
             return f"its missing_values is {step.missing_values!r} and not NaN"
-        runs_behind = models is ModelsFrom.PARTIAL_FIT and all(map(_only_runs, behind))
-        can_stand = runs_behind or [type(part) for part in behind] in ([], [StandardScaler])
-    if not can_stand:
+        run_in_python = models is ModelsFrom.PARTIAL_FIT and all(map(_only_runs, later_steps))
+        is_supported = run_in_python or [type(part) for part in later_steps] in (
+            [],
+            [StandardScaler],
+        )
+    if not is_supported:
         changing = "scales change" if is_scaler else "means change"
         return f"its {changing} with the rows seen, and a later step is fitted once"
     if models is ModelsFrom.PARTIAL_FIT:
@@ -333,11 +344,11 @@ def _why_not_compiled(
     return ""
 
 
-def _why_columns_act(learner: Any, behind: Sequence[Any]) -> str:
+def _why_columns_act(learner: Any, later_steps: Sequence[Any]) -> str:
     """Return the reason why a column of zeros affects the learner; "" if it does not."""
     if not ignores_zero_columns(learner):
         return f"a category without training rows would affect {type(learner).__name__}"
-    if not all(map(_keeps_zeros, behind)):
+    if not all(map(_keeps_zeros, later_steps)):
         return "a later step would use categories without training rows"
     return ""
 
@@ -376,13 +387,13 @@ def why_not_once(step: Any) -> str:
             return f"its {step.strategy} depends on the rows"
         return "its add_indicator uses all rows" if step.add_indicator else ""
     if kind is OneHotEncoder:
-        finds = adds_columns(step)
-        if step.handle_unknown != "ignore" and (finds or step.handle_unknown != "error"):
+        adds = adds_columns(step)
+        if step.handle_unknown != "ignore" and (adds or step.handle_unknown != "error"):
             return (
                 f"handle_unknown={step.handle_unknown!r} treats categories unseen in a fold "
                 "differently from 'ignore'"
             )
-        if finds and step.drop is not None:
+        if adds and step.drop is not None:
             return "its drop depends on the rows"
     if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
         for name, value in _NO_FREQUENCIES[kind].items():
@@ -390,8 +401,8 @@ def why_not_once(step: Any) -> str:
             # The type is compared, too, because 1 is a number of rows, whereas 1.0 is a share of
             # the rows.
             if type(setting) is not type(value) or setting != value:
-                does = "depends on the rows" if kind is OneHotEncoder else "counts rows"
-                return f"its {name} {does}"
+                effect = "depends on the rows" if kind is OneHotEncoder else "counts rows"
+                return f"its {name} {effect}"
     if kind in (CountVectorizer, HashingVectorizer):
         for name in ("preprocessor", "tokenizer", "analyzer"):
             if callable(getattr(step, name)):
@@ -426,7 +437,7 @@ class DividedPipeline(NamedTuple):
     before : Pipeline
         The preprocessing, not fitted.
     kinds : dict
-        The kinds of transformers by their paths, as in ``Decision``.
+        The kinds of transformers by path, see ``Decision``.
     last : estimator
         The learner.
     prefix : str
@@ -488,8 +499,8 @@ def split_in_python(pipeline: Pipeline, why_python: str = "") -> DividedPipeline
 def _split(pipeline: Pipeline, models: ModelsFrom, why_python: str = "") -> DividedPipeline | str:
     *before, (name, last) = pipeline.steps
     decisions = decisions_for(pipeline, models)
-    if why := why_not_ahead(decisions, models, last):
-        return why
+    if reason := why_not_ahead(decisions, models, last):
+        return reason
     steps = copy(pipeline)
     steps.steps, steps.memory = before, None
     kinds = {d.path: d.kind for d in decisions}

@@ -302,7 +302,7 @@ def naming_entries(
     order : ndarray, default=None
         Row i of X is row ``order[i]`` of the user's data.
     names : sequence, default=None
-        The names of the columns; None: those of a data frame, or else column numbers.
+        The names of the columns. None: the column names of a data frame, or else column indices.
 
     Raises
     ------

@@ -1,1 +1,1 @@
-"""scikit-learn's side: a study behind an estimator with ``fit`` and ``predict``."""
+"""The interface of scikit-learn: a search estimator with ``fit`` and ``predict``."""

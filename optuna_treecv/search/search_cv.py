@@ -566,9 +566,7 @@ class TreeCVSearchCV(BaseSearchCV):
         return honest
 
     def __getstate__(self) -> dict[str, Any]:
-        hasattr(
-            self, "honest_score_"
-        )  # compute it, so that the pickle does not contain the losses of rows
+        hasattr(self, "honest_score_")  # computes it, so that losses need not be pickled
         return super().__getstate__()
 
     def _best_index(self, rows: list[Row], objective: TreeCVObjective, name: str) -> int:

@@ -262,7 +262,7 @@ def test_what_travels(cluster, in_memory, expected, cv):
 
 @pytest.mark.parametrize("is_asked", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch, is_asked):
-    monkeypatch.setattr("optuna_treecv.dask._PATIENCE", 5.0)
+    monkeypatch.setattr("optuna_treecv.dask._TIMEOUT", 5.0)
     processes = Processes(tmp_path)
     try:
         scheduler, address = processes.start_scheduler()

@@ -601,9 +601,9 @@ def test_explain_says_which_step_costs_what():
     lines = treecv_objective(model, X, Y, param_grid={"ridge__alpha": [1.0]}).explain()
     assert [line.strip() for line in lines.splitlines()[1:4]] == [
         "columntransformer__numbers__simpleimputer (SimpleImputer): fitted per fold from sums, "
-        "because the median of a column is a number for each training set",
+        "because only the median of each column is needed for each training set",
         "columntransformer__numbers__minmaxscaler (MinMaxScaler): fitted per fold from sums, "
-        "because the range of a column is a number for each training set",
+        "because only the range of each column is needed for each training set",
         "columntransformer__kinds (OneHotEncoder): fitted once if equal in each fold, because "
         "each training set has the same categories",
     ]
