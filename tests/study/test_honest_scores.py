@@ -610,7 +610,7 @@ def test_few_trials_are_read_where_each_has_many_scores(monkeypatch):
 def test_an_objective_gives_advice():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
     assert str(objective.advise(study)).startswith(
-        "The standard deviation of the true means of 39 trials differ by 0.0"
+        "The standard deviation of the true means of 39 trials is 0.0"
     )
 
 

@@ -525,9 +525,9 @@ def test_a_callable_and_a_store(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"cv": 0.3}, "^cv must make 3 to 100 folds, .*, but the number of folds is 1\\.$"),
-        ({"cv": 2}, "^cv must make 3 to 100 folds, .*, but the number of folds is 2\\.$"),
-        ({"cv": "loo"}, "^cv must make 3 to 100 folds, .*, but the number of folds is 200\\.$"),
+        ({"cv": 0.3}, "^cv must make 3 to 100 folds .*, but the number of folds is 1\\.$"),
+        ({"cv": 2}, "^cv must make 3 to 100 folds .*, but the number of folds is 2\\.$"),
+        ({"cv": "loo"}, "^cv must make 3 to 100 folds .*, but the number of folds is 200\\.$"),
         ({"cv": ShuffleSplit(3, random_state=0)}, "^cv must make .*, but test sets overlap\\.$"),
         (
             {"cv": TimeSeriesSplit(4)},
