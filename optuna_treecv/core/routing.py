@@ -161,15 +161,15 @@ class Metadata:
             if fold is not None:
                 raise ValueError(
                     "sample_weight must be above 0 for a training row of each fold, but is 0 for "
-                    f"all training rows of fold {fold}; use, for example, fewer folds instead."
+                    f"all training rows of fold {fold}; use fewer folds instead."
                 )
         if of_folds and self.score_weights is not None:
             fold = find_empty_fold(cut, cut.count(self.score_weights > 0)[1])
             if fold is not None:
                 raise ValueError(
                     f"{self.score_weights_name} must be above 0 for a test row of each fold, but "
-                    f"is 0 for all test rows of fold {fold}, whose score would be 0/0; use, for "
-                    "example, fewer folds, score_weight=None or pooled scores instead."
+                    f"is 0 for all test rows of fold {fold}, whose score would be 0/0; use fewer "
+                    "folds, score_weight=None or pooled scores instead."
                 )
 
     def warn_if_weights_unused(self, cut: Cut) -> None:

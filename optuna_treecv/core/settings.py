@@ -60,7 +60,7 @@ MethodName = Literal[
     "progressive",
 ]
 
-#: The maximum of ``n_repeats``. The mean of so many repeats has a hundredth of the standard
+#: The maximum of ``n_repeats``. The mean of this many repeats has a hundredth of the standard
 #: deviation of a single repeat.
 MAX_REPEATS = 10_000
 

@@ -205,7 +205,7 @@ class Database:
     def vacuum(self) -> None:
         """Return the space of deleted rows in a SQLite file to the file system.
 
-        PostgreSQL does this by itself.
+        PostgreSQL does this automatically.
         """
         if _is_sqlite(self._url):
             with self.engine.connect() as connection:
