@@ -133,7 +133,7 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
         fallback = engines[-1].plan(request)
         assert isinstance(fallback, Plan)
         plan.fallback = fallback
-    if data.is_large and (reason := plan.capabilities.needs_memory):
+    if data.is_large and (reason := plan.capabilities.in_memory_reason):
         raise ValueError(
             f"max_memory must be at least {data.n_bytes:,} bytes, or None, for "
             f"{name_of(request.estimator)} with method={plan.name!r}, because {reason}, got "
@@ -153,7 +153,7 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
 
 def _check_epochs(request: Request, plan: Plan, fit_reason: str) -> None:
     """Raise an error if several epochs are requested but models are trained for only one."""
-    reason, n_epochs = plan.capabilities.why_one_epoch, request.given_epochs
+    reason, n_epochs = plan.capabilities.one_epoch_reason, request.given_epochs
     is_searched = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
     if reason and ((n_epochs or 1) > 1 or is_searched):
         problem = "it is searched" if is_searched else f"got {n_epochs}"

@@ -343,13 +343,13 @@ class Capabilities:
         ensembles.
     n_epochs : int
         The number of epochs for which models are trained.
-    why_one_epoch : str
+    one_epoch_reason : str
         The reason why models are trained for a single epoch; "" if they may be trained for more.
-    needs_memory : str
+    in_memory_reason : str
         The reason why all rows must be in memory; "" if they may be on disk.
     falls_back : bool
         Whether folds are refitted if the plan fails and ``method`` does not name its engine.
-    at_once : bool
+    evaluates_jointly : bool
         Whether all folds of a repeat are evaluated before the first fold is reported.
     caches_responses : bool
         Whether computing predictions would require another training. If so, they are cached
@@ -379,10 +379,10 @@ class Capabilities:
     is_seeded: bool = True
     early_reports: Literal["", "rows", "trees"] = ""
     n_epochs: int = 1
-    why_one_epoch: str = ""
-    needs_memory: str = ""
+    one_epoch_reason: str = ""
+    in_memory_reason: str = ""
     falls_back: bool = False
-    at_once: bool = False
+    evaluates_jointly: bool = False
     caches_responses: bool = False
     averages_models: bool = False
     leaves_out_pairs: bool = False

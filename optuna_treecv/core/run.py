@@ -378,7 +378,7 @@ class Run:
                 if is_new and event.seconds is not None:
                     self.store(repeat, event, event.n_needed, event.seconds)
                 is_last = event.folds.last == repeat.cut.n_folds
-                if is_last or not (is_new and self.plan.capabilities.at_once):
+                if is_last or not (is_new and self.plan.capabilities.evaluates_jointly):
                     done = event.folds.last
                     yield event
                 if is_last and is_new is not False and event.seconds is None:

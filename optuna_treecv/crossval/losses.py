@@ -53,7 +53,7 @@ def computed_outputs(run: Run, method: str) -> Array | None:
     No training is needed if the results are stored, or if the engine computes outputs from sums,
     solutions, neighbours or trees that the trials of a study share.
     """
-    is_single, is_joint = len(run.plan.repeats) == 1, run.plan.capabilities.at_once
+    is_single, is_joint = len(run.plan.repeats) == 1, run.plan.capabilities.evaluates_jointly
     if is_single and not is_joint and run.is_stored:
         run.complete()
         return run.book.all_outputs().get(method)

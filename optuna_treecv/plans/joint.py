@@ -317,7 +317,7 @@ class SumsPlan(JointPlan):
     required: str
     reason_unsupported: str
     relevance = 0
-    why_one_epoch: str
+    one_epoch_reason: str
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
@@ -325,9 +325,9 @@ class SumsPlan(JointPlan):
             free_parameters=parts.parameters,
             shared_parameters=parts.parameters,
             is_seeded=False,
-            why_one_epoch=self.why_one_epoch,
+            one_epoch_reason=self.one_epoch_reason,
             falls_back=not request.data.is_remote,
-            at_once=True,
+            evaluates_jointly=True,
             leaves_out_pairs=True,
             preprocessing=ModelsFrom.SUMS,
         )

@@ -46,7 +46,7 @@ class Scripted(Plan):
         super().__init__(request)
         self.asked = []
         self.capabilities = Capabilities(
-            free_parameters=("constant",), falls_back=True, at_once=not self.stores_folds
+            free_parameters=("constant",), falls_back=True, evaluates_jointly=not self.stores_folds
         )
 
     def cost(self):

@@ -143,8 +143,8 @@ class GrowingPlan(Plan):
         self.capabilities = Capabilities(
             early_reports="trees",
             caches_responses=True,
-            why_one_epoch="its trees are grown once",
-            needs_memory="its library takes them as arrays",
+            one_epoch_reason="its trees are grown once",
+            in_memory_reason="its library takes them as arrays",
             falls_back=request.settings.n_estimators is None,
             settings=ENGINE_SETTINGS,
             with_size=of_size,

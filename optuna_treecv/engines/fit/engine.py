@@ -83,8 +83,8 @@ class FitPlan(Plan):
         self.capabilities = Capabilities(
             free_parameters=() if is_checked else request.estimator.get_params(),
             leaves_out_pairs=True,
-            needs_memory="fit gets all rows of a training set at once",
-            why_one_epoch=(
+            in_memory_reason="fit gets all rows of a training set at once",
+            one_epoch_reason=(
                 "the estimator's own parameters, such as max_iter, set the number of passes of fit"
             ),
         )

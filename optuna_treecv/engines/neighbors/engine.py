@@ -143,10 +143,10 @@ class NeighborsPlan(JointPlan):
         self.capabilities = Capabilities(
             free_parameters=parts.parameters,
             shared_parameters=parts.parameters,
-            why_one_epoch="its models are the training rows, which more passes do not change",
-            needs_memory="neighbours are searched among all rows",
+            one_epoch_reason="its models are the training rows, which more passes do not change",
+            in_memory_reason="neighbours are searched among all rows",
             falls_back=True,
-            at_once=True,
+            evaluates_jointly=True,
         )
 
     def free_values(self, candidate: Candidate, repeat: Repeat) -> object:

@@ -635,7 +635,9 @@ class NewtonPlan(SumsPlan):
     required = "a generalised linear model"
     reason_unsupported = "{} is not a supported generalised linear model"
 
-    why_one_epoch = "its models are solved to convergence, so that more passes do not change them"
+    one_epoch_reason = (
+        "its models are solved to convergence, so that more passes do not change them"
+    )
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)

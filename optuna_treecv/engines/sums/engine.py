@@ -48,7 +48,7 @@ class ExactPlan(SumsPlan):
     reason_unsupported = "models of {} do not follow from sums over rows"
     relevance = 1
 
-    why_one_epoch = "its models follow from sums over rows, which more passes do not change"
+    one_epoch_reason = "its models follow from sums over rows, which more passes do not change"
 
     def cost(self) -> str:
         """Return a sentence: one reading of the rows serves all folds."""

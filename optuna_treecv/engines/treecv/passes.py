@@ -96,7 +96,7 @@ class StandardPlan(WalkedPlan):
     name = "standard"
 
     def __init__(self, request: Request) -> None:
-        super().__init__(request, needs_memory="each training reads all its rows again")
+        super().__init__(request, in_memory_reason="each training reads all its rows again")
 
     def cost(self) -> str:
         """Return a sentence with the number of trainings and the number of row updates."""

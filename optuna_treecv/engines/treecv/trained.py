@@ -139,7 +139,7 @@ class TrainedPlan(Plan):
             free_parameters=free_parameters_of(request),
             is_incremental=True,
             n_epochs=n_epochs,
-            needs_memory=why_in_memory(request, n_epochs),
+            in_memory_reason=why_in_memory(request, n_epochs),
             preprocessing=trained,
         )
         self.capabilities = replace(self.capabilities, **capabilities)

@@ -96,9 +96,9 @@ class ForestPlan(Plan):
         self.name = "forest" if are_together else "standard"
         self._are_together = are_together
         self.capabilities = Capabilities(
-            why_one_epoch="its trees are grown from all rows at once",
-            needs_memory="trees grow on all rows at once",
-            at_once=True,
+            one_epoch_reason="its trees are grown from all rows at once",
+            in_memory_reason="trees grow on all rows at once",
+            evaluates_jointly=True,
         )
 
     def cost(self) -> str:
