@@ -1,9 +1,9 @@
-"""The engine "neighbors": one search for the neighbours of all test rows serves many settings.
+"""The engine "neighbors": one neighbour search per fold serves all candidates.
 
-One search per fold, for the largest ``n_neighbors``, serves smaller ones and both ``weights``. The
-first k of K neighbours equal the result of a search for k if neighbour k + 1 is farther away.
-Otherwise scikit-learn's choice among equal distances depends on k, so that the row is searched
-again.
+The test rows of a fold are searched for the largest ``n_neighbors``, K. The first k of these K
+neighbours are the result of a search for k if neighbour k + 1 is farther away than neighbour k.
+Otherwise scikit-learn's choice among the equal distances depends on k, and the row is searched
+again for k if this choice may change its prediction.
 """
 
 from collections.abc import Iterator
@@ -27,12 +27,12 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.neighbors.search import is_tree
+from optuna_treecv.engines.neighbors.search import fill_tiles
 from optuna_treecv.engines.neighbors.search import nearest_by_model
 from optuna_treecv.engines.neighbors.search import nearest_in_any_order
-from optuna_treecv.engines.neighbors.search import part_search
+from optuna_treecv.engines.neighbors.search import subset_search
 from optuna_treecv.engines.neighbors.search import TILE
-from optuna_treecv.engines.neighbors.search import whole_tiles
+from optuna_treecv.engines.neighbors.search import uses_tree
 from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import lay_out
@@ -64,52 +64,56 @@ from optuna_treecv.types import Features
 from optuna_treecv.types import ParamValue
 from optuna_treecv.types import Targets
 
-#: Two arrays of shape (n_rows, n_neighbors); column k - 1 describes the first k neighbours.
-#: n_chosen: how many of them are tied with neighbour k + 1, so others could have been chosen; 0 if
-#: all tied rows have the same target. order_matters: whether their sum depends on the order of
-#: tied rows.
-Choices = tuple[Array, Array]
+#: (n_replaceable, order_matters), two arrays of shape (n_rows, n_neighbors + 1) that describe the
+#: effect of equal distances. Column k - 1 is about the first k neighbours of each row.
+#: ``n_replaceable`` is the number of them that are tied with neighbour k + 1, and could therefore
+#: be replaced by it; 0 if all rows in this tie have the same target. ``order_matters`` is whether
+#: the sum of their targets depends on the order of tied rows.
+TieEffects = tuple[Array, Array]
 
-# The neighbour lists of all folds, and fitted models, are cached up to this number of bytes.
-_MOST_BYTES = 2**27
+# The maximum size of the cached neighbour lists of all folds in bytes, and also that of the models
+# that are cached while a group of folds is evaluated.
+_MAX_BYTES = 2**27
 
-# Tree searches prune by rounded bounds, so distances within this relative tolerance may be treated
-# as equal. Sums of votes within it depend on the order of summation.
+# Two distances within this relative tolerance may be treated as equal by a search in a tree,
+# because the bounds by which it prunes are rounded. Two sums of votes within this tolerance may
+# change places if the votes are added in another order.
 _RTOL = 1e-9
 
 # The relative rounding error of a squared distance.
 _SQUARES_RTOL = 64 * np.finfo(np.float64).eps
 
-# By how many times this error a squared distance must exceed 0 before 1/distance is a weight.
-_LEAST_ERRORS = 1e8
+# For weights="distance", the smallest squared distance of a row must be at least this multiple of
+# its rounding error. Otherwise the row is searched again.
+_MIN_ERRORS = 1e8
 
-# The columns before the distances in ``Lists``.
+# The number of columns of ``NeighborLists`` that precede the distances.
 _N_HEADER_COLUMNS = 4
 
-# A define-by-run callable does not reveal the range of n_neighbors. Its trials search for at least
-# this many, so that later trials find them cached.
-_LEAST_IF_DEFINE_BY_RUN = 31
+# If a callable suggests n_neighbors trial by trial, its range is unknown. Each trial therefore
+# searches for at least this number of neighbours, which later trials find in the cache.
+_MIN_NEIGHBORS_DEFINE_BY_RUN = 31
 
 
 def plan_neighbors(request: Request) -> Plan | Declined:
-    """Return a plan for an estimator that searches for neighbours."""
+    """Return a plan for a nearest-neighbours estimator, or the reason why it is declined."""
     estimator = request.estimator
-    parts = _divide(estimator)
-    why_not = parts if isinstance(parts, str) else _why_not(request, parts)
-    if isinstance(parts, str) or why_not:
+    parts = _split_estimator(estimator)
+    reason = parts if isinstance(parts, str) else _find_reason_declined(request, parts)
+    if isinstance(parts, str) or reason:
         advice = (
             "method='neighbors' must have a KNeighborsClassifier or a KNeighborsRegressor, alone "
-            f"or at the end of a Pipeline, but {why_not}; use method='auto' instead."
+            f"or as the last step of a Pipeline, but {reason}; use method='auto' instead."
         )
         free = estimator.get_params() if isinstance(parts, str) else parts.parameters
-        return Declined(why_not, advice, free, 0 if isinstance(parts, str) else 2)
+        return Declined(reason, advice, free, 0 if isinstance(parts, str) else 2)
     return NeighborsPlan(request, parts)
 
 
-def _divide(estimator: Estimator) -> Parts | str:
-    """Return the parts of an estimator, or the reason why the engine does not take it.
+def _split_estimator(estimator: Estimator) -> Parts | str:
+    """Return the transformers and the last step, or the reason why the last step is unsupported.
 
-    Any transformers are allowed; they are fitted per fold.
+    All transformers are supported, because they are fitted per fold.
     """
     prefix, last = divided(estimator)
     if type(last) not in (KNeighborsClassifier, KNeighborsRegressor):
@@ -118,130 +122,138 @@ def _divide(estimator: Estimator) -> Parts | str:
     return Parts(steps, None, last, NeighborFolds, prefix, {})
 
 
-def _why_not(request: Request, parts: Parts) -> str:
-    """Return the reason why one search does not serve all settings; "" if it does."""
+def _find_reason_declined(request: Request, parts: Parts) -> str:
+    """Return the reason why one search cannot serve all candidates; "" if it can."""
     data = request.data
     if request.metadata.weights is not None or request.metadata.others:
-        return f"{type(parts.last).__name__} takes no weights and no further arguments"
+        return f"{type(parts.last).__name__} supports neither weights nor other arguments of fit"
     if data.y is None or data.y.dtype.kind not in "biufUSO":
-        return "y is missing"
+        return "y is missing or has an unsupported dtype"
     if isinstance(parts.last, KNeighborsRegressor) and data.y.dtype.kind not in "biuf":
         return "y is not numeric"
     return NeighborFolds.why_not(parts.last) or why_not_scored(request)
 
 
 class NeighborsPlan(JointPlan):
-    """One search per fold; scikit-learn's fit raises the errors of invalid parameters."""
+    """The plan of one neighbour search per fold.
+
+    Invalid parameters are reported by the errors of scikit-learn's ``fit``.
+    """
 
     name = "neighbors"
     reason = "one search for neighbours serves all values of n_neighbors and weights"
     reason_not_finite = "a prediction is not finite"
-    reason_failed = "one search cannot serve all settings"
+    reason_failed = "one search cannot serve all candidates"
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
         self.capabilities = Capabilities(
             free_parameters=parts.parameters,
             shared_parameters=parts.parameters,
-            one_epoch_reason="its models are the training rows, which more passes do not change",
+            one_epoch_reason="its models are the training rows, which no further pass changes",
             in_memory_reason="neighbours are searched among all rows",
             falls_back=True,
             evaluates_jointly=True,
         )
 
     def free_values(self, candidate: Candidate, repeat: Repeat) -> object:
-        """Return the values of free parameters, and the seed of transformers without one."""
-        point, seed = super().free_values(candidate, repeat), self.seed(repeat)
-        return point if seed is None else (point, seed)
+        """Return the values of the free parameters, with the seed if a transformer needs one."""
+        values, seed = super().free_values(candidate, repeat), self.seed(repeat)
+        return values if seed is None else (values, seed)
 
     def seed(self, repeat: Repeat) -> int | None:
-        """Return the seed of the fits of a repeat; None if the estimator has all its seeds."""
-        lacks_one = self.compute_once("unset seeds", partial(unset_seeds, self.request.estimator))
-        return self.request.settings.seed + repeat.number if lacks_one else None
+        """Return the seed of the fits of a repeat; None if no random_state of a step is None."""
+        lacks_seed = self.compute_once("unset seeds", partial(unset_seeds, self.request.estimator))
+        return self.request.settings.seed + repeat.number if lacks_seed else None
 
     def rows(self, repeat: Repeat) -> PreparedRows:
-        """Return the targets in prepared order; the rows are in the given order."""
+        """Return the targets in prepared order, with row indices in place of the features.
+
+        The index of a row is its position in the given X.
+        """
         target = "number" if self.request.classes is None else "class"
 
-        def numbers(X: Features) -> Array:
+        def row_indices(X: Features) -> Array:
             return np.arange(self.request.data.n_rows, dtype=np.float64)[:, None]
 
         layout, name = RowLayout(target=target), b"numbers of rows"
-        return self.request.cross_validation.rows_in(layout, repeat, numbers, name)
+        return self.request.cross_validation.rows_in(layout, repeat, row_indices, name)
 
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> "NeighborFolds":
-        """Return candidates bound to the rows in the given order."""
+        """Return candidates bound to the rows of a repeat."""
         return NeighborFolds(self, repeat, rows, candidates, method)
 
     def cost(self) -> str:
-        """Return the sentence on the cost for ``explain()``."""
+        """Return the sentence about the cost that ``explain()`` prints."""
         names = " and ".join(self.parts.parameters)
         return (
-            f"One search per fold in {self.request.cross_validation.folds_in_words} serves all "
-            f"values of {names}; transformers are fitted once per fold."
+            f"For {self.request.cross_validation.folds_in_words}, one search per fold serves all "
+            f"values of {names}. Transformers are fitted once per fold."
         )
 
 
-class Lists(NamedTuple):
-    """The nearest neighbours of some test rows, as views of an array of float64.
+class NeighborLists(NamedTuple):
+    """The nearest training rows of several test rows, as views of one float64 array.
 
     Attributes
     ----------
     n_certain : ndarray of shape (n_rows,)
-        The number of neighbours of each row that are certain; the next distance follows them.
-    are_single : ndarray of shape (n_rows,)
-        Whether distances and weights are float32 in scikit-learn.
-    share, product : ndarray of shape (n_rows, 1)
-        Two distances differ if their difference exceeds this share of the larger one, and times
-        the larger one exceeds this product.
+        The number of neighbours that a refit of the fold would find, too. ``distances`` has at
+        least one more.
+    is_float32 : ndarray of shape (n_rows,)
+        Whether scikit-learn computes distances and weights in float32.
+    rtol, squares_atol : ndarray of shape (n_rows, 1)
+        The tolerances for ties. Two distances ``d < e`` differ if ``e - d > rtol * e`` and
+        ``(e - d) * e > squares_atol``.
     distances : ndarray of shape (n_rows, n_neighbors + 1)
-        In ascending order, followed by infinities.
+        In ascending order. Unused columns at the end hold infinity.
     neighbors : ndarray of shape (n_rows, n_neighbors + 1)
-        The numbers of rows in the given order.
+        The index of each neighbour in the given X.
     """
 
     n_certain: Array
-    are_single: Array
-    share: Array
-    product: Array
+    is_float32: Array
+    rtol: Array
+    squares_atol: Array
     distances: Array
     neighbors: Array
 
     @classmethod
-    def of(cls, memory: Array) -> "Lists":
-        """Return the views of an array (n_rows, 4 + 2 (n_neighbors + 1))."""
-        distances_end = (memory.shape[1] + _N_HEADER_COLUMNS) // 2
-        share, product, distances, neighbors = np.split(
-            memory[:, 2:], [1, 2, distances_end - 2], axis=1
+    def view(cls, array: Array) -> "NeighborLists":
+        """Return views of an array of shape (n_rows, 4 + 2 * (n_neighbors + 1))."""
+        distances_end = (array.shape[1] + _N_HEADER_COLUMNS) // 2
+        rtol, squares_atol, distances, neighbors = np.split(
+            array[:, 2:], [1, 2, distances_end - 2], axis=1
         )
-        return cls(memory[:, 0], memory[:, 1], share, product, distances, neighbors)
+        return cls(array[:, 0], array[:, 1], rtol, squares_atol, distances, neighbors)
 
     def typed_distances(self) -> Array:
-        """Return the distances in the type that scikit-learn returns."""
-        return self.distances.astype(np.float32) if self.are_single.any() else self.distances
+        """Return the distances in the dtype in which scikit-learn returns them."""
+        return self.distances.astype(np.float32) if self.is_float32.any() else self.distances
 
-    def ties(self) -> Array:
-        """Return a mask of distances equal to the next one, or not finite."""
-        further = self.distances[:, 1:]
+    def find_ties(self) -> Array:
+        """Return a mask of distances that are tied with the next one, or not finite."""
+        following = self.distances[:, 1:]
         with np.errstate(invalid="ignore"):
-            step = further - self.distances[:, :-1]
-            return ~((step > self.share * further) & (step * further > self.product))
+            gaps = following - self.distances[:, :-1]
+            return ~((gaps > self.rtol * following) & (gaps * following > self.squares_atol))
 
 
 class NeighborFolds(Family):
-    """``KNeighborsClassifier`` or ``KNeighborsRegressor`` on all folds.
+    """Candidates of ``KNeighborsClassifier`` or ``KNeighborsRegressor``, evaluated on all folds.
 
     Parameters
     ----------
     plan : NeighborsPlan
     repeat : Repeat
     rows : PreparedRows
-        Only their classes are read.
+        Only their ``classes`` are read.
     candidates : sequence of estimators
     method : str
-        The method of predictions; "": the methods that the scores need.
+        The response method of the predictions, such as "predict_proba". If "", all methods that
+        the scores need.
     """
 
     parameters = ("n_neighbors", "weights")
@@ -255,69 +267,74 @@ class NeighborFolds(Family):
         method: str,
     ) -> None:
         request, parts = plan.request, plan.parts
-        self._cut, self._classes, self._seed = repeat.cut, rows.classes, plan.seed(repeat)
-        # Whether leave-one-out can transform all rows once, because all transformers are
-        # stateless.
+        self._folds, self._classes, self._seed = repeat.cut, rows.classes, plan.seed(repeat)
+        # If all transformers are stateless, leave-one-out transforms all rows together.
         self._is_stateless = not any(map(why_not_rowwise, parts.steps))
         y: Targets = request.data.y
-        # Class codes, or numbers of the given type, in the given order.
+        # Class codes, or targets of the given dtype, in the order of the given X.
         self._y = y if rows.classes is None else as_codes(y, rows.classes)
-        self._models: dict[int, tuple[Estimator, Features]] = {}
+        # By chunk, the fitted last step and the test rows; the key None stands for all rows.
+        self._models: dict[int | None, tuple[Estimator, Features]] = {}
         scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
         methods = [method] if method else [*scored, *request.stored_methods]
         width = count_targets(self._y)
         self._columns, self._width = lay_out(list(dict.fromkeys(methods)), rows.classes, width)
-        self._prefix, self._folds = parts.prefix, make_fold_task(request, candidates[0], repeat)
-        points = [last_step(candidate) for candidate in candidates]
-        self._at = {repr(self._values(points[0])): self._folds.estimator}
-        # The number of neighbours to search for, at least that of each point.
-        searched = request.cross_validation.search.ends
+        self._prefix, self._fold_task = (
+            parts.prefix,
+            make_fold_task(request, candidates[0], repeat),
+        )
+        last_steps = [last_step(candidate) for candidate in candidates]
+        # By the values of the free parameters, the whole estimator.
+        self._estimators = {repr(self._free_params(last_steps[0])): self._fold_task.estimator}
+        # All rows are searched for the largest n_neighbors of the search space, if it is known.
+        ranges = request.cross_validation.search.ends
         memory = request.cross_validation.shared.memory
-        ends = searched.get(f"{parts.prefix}n_neighbors", ())
-        if not searched and memory is not None:
-            # A callable suggests trials one by one: most need no more neighbours than these.
-            sizes = [p.n_neighbors for p in points if isinstance(p.n_neighbors, int)]
-            ends = _LEAST_IF_DEFINE_BY_RUN, *(2 ** size.bit_length() - 1 for size in sizes)
-        self._most = max([0, *(int(end) for end in ends if isinstance(end, int))])
-        # Whether other points may need the same neighbours.
-        self._may_recur = memory is not None or len(points) > 1
-        super().__init__(points, rows, None, request.settings.n_threads)
+        bounds = ranges.get(f"{parts.prefix}n_neighbors", ())
+        if not ranges and memory is not None:
+            # A callable suggests trials one by one. Later ones rarely exceed 2^m - 1 neighbours.
+            sizes = [last.n_neighbors for last in last_steps if isinstance(last.n_neighbors, int)]
+            bounds = _MIN_NEIGHBORS_DEFINE_BY_RUN, *(2 ** k.bit_length() - 1 for k in sizes)
+        self._max_neighbors = max([0, *(int(k) for k in bounds if isinstance(k, int))])
+        # Whether other candidates, of this call or of later ones, may need the same neighbours.
+        self._may_recur = memory is not None or len(last_steps) > 1
+        super().__init__(last_steps, rows, None, request.settings.n_threads)
 
-    def _values(self, last: Estimator) -> dict[str, ParamValue]:
+    def _free_params(self, last: Estimator) -> dict[str, ParamValue]:
         return {name: getattr(last, name) for name in self.parameters}
 
     def _bind(self, estimators: Sequence[Estimator]) -> None:
-        self._points = [self._values(estimator) for estimator in estimators]
-        numbers = [point["n_neighbors"] for point in self._points]
-        # Size 0 marks an invalid n_neighbors, for which the fit raises scikit-learn's error.
-        sizes = [max(0, int(k)) if isinstance(k, Integral) else 0 for k in numbers]
-        self._sizes = np.array(sizes)
-        self._most = max(1, min(max(self._most, *sizes), self._cut.n_rows // 2 - 1))
+        self._params = [self._free_params(estimator) for estimator in estimators]
+        given = [params["n_neighbors"] for params in self._params]
+        # 0 stands for an invalid n_neighbors, for which a fit raises scikit-learn's error.
+        n_neighbors = [max(0, int(k)) if isinstance(k, Integral) else 0 for k in given]
+        self._n_neighbors = np.array(n_neighbors)
+        largest = max(self._max_neighbors, *n_neighbors)
+        self._max_neighbors = max(1, min(largest, self._folds.n_rows // 2 - 1))
         if self._classes is None:
-            digits = np.finfo(self._y.dtype if self._y.dtype.kind == "f" else np.float64).nmant
-            largest = np.abs(self._y.astype(np.float64)).max() * self._most
-            self._is_exact = _are_multiples(self._y, digits - log2(max(largest, 1)))
+            n_bits = np.finfo(self._y.dtype if self._y.dtype.kind == "f" else np.float64).nmant
+            max_sum = np.abs(self._y.astype(np.float64)).max() * self._max_neighbors
+            self._sums_are_exact = _have_few_bits(self._y, n_bits - log2(max(max_sum, 1)))
 
-    def _fit(self, chunk: int | None, point: dict[str, ParamValue]) -> tuple[Estimator, Features]:
-        """Return the last step with these parameters, fitted on a fold's training rows.
+    def _fit(self, chunk: int | None, params: dict[str, ParamValue]) -> tuple[Estimator, Features]:
+        """Fit the estimator with these parameters on the training rows of a chunk.
 
-        Also return the preprocessed test rows, in the order of the splitter. If chunk is None,
-        training and test rows are all rows.
+        Return its fitted last step, and the preprocessed test rows in the order of the splitter.
+        If chunk is None, both the training rows and the test rows are all rows.
         """
-        if (values := repr(point)) not in self._at:
-            parameters = {self._prefix + name: value for name, value in point.items()}
-            self._at[values] = clone(self._folds.estimator).set_params(**parameters)
-        cut, rows = self._cut, np.arange(self._cut.n_rows)
-        train = rows if chunk is None else cut.split(chunk).train_rows()
-        test = rows if chunk is None else cut.test_rows(chunk)
+        if (key := repr(params)) not in self._estimators:
+            parameters = {self._prefix + name: value for name, value in params.items()}
+            self._estimators[key] = clone(self._fold_task.estimator).set_params(**parameters)
+        folds, rows = self._folds, np.arange(self._folds.n_rows)
+        train = rows if chunk is None else folds.split(chunk).train_rows()
+        test = rows if chunk is None else folds.test_rows(chunk)
         with foreign_code():
-            folds = replace(self._folds, estimator=self._at[values])
-            last, X = folds.last_fitted(b"", train, test)
+            fold_task = replace(self._fold_task, estimator=self._estimators[key])
+            last, X = fold_task.last_fitted(b"", train, test)
         return last, np.asarray(X) if isinstance(X, list) else X
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts | None = None) -> str:
-        """Return the reason why one search does not serve all settings; "" if it does."""
+        """Return the reason why one search cannot serve all candidates; "" if it can."""
         if callable(estimator.weights):
             return "weights is a function"
         if isinstance(estimator.metric, str) and estimator.metric == "precomputed":
@@ -325,155 +342,172 @@ class NeighborFolds(Family):
         return "p is infinite" if estimator.p == np.inf else ""
 
     def response(self, outputs: Array, method: str) -> Array:
-        """Return the predictions of a method; "predict" of classifiers gives class codes."""
+        """Return the columns of a response method; class codes for "predict" of a classifier."""
         columns = outputs[:, self._columns[method]]
         if method == "predict" and self._classes is not None:
             return columns[:, 0].astype(np.intp)
         return columns[:, 0] if method == "predict" and self._y.ndim == 1 else columns
 
     def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
-        """Test each chunk with the neighbours among its training rows."""
-        bounds, width = chunks.bounds - chunks.bounds[0], _N_HEADER_COLUMNS + 2 * (self._most + 1)
+        """Yield the predictions for the test rows of each chunk."""
+        bounds, width = (
+            chunks.bounds - chunks.bounds[0],
+            _N_HEADER_COLUMNS + 2 * (self._max_neighbors + 1),
+        )
         groups, search = list(chunks.groups(most_rows, chunks.n_chunks)), self._search
         if self._is_stateless and chunks.are_single_rows:
-            search = self._search_all
-        elif not self._may_recur:  # one setting takes less time without lists
+            search = self._search_leave_one_out
+        elif not self._may_recur:  # for a single candidate, its own predictions take less time
             for first, last in groups:
                 predicted = in_order(self._n_jobs, self._fit_and_predict, range(first, last))
                 yield slice(first, last), np.concatenate(list(predicted))[None]
             return
-        memory, size = None, width * int(bounds[-1])
-        if 8 * size <= _MOST_BYTES:
+        all_lists, size = None, width * int(bounds[-1])
+        if 8 * size <= _MAX_BYTES:
 
             def fill(array: Array) -> None:
                 for first, last in groups:
-                    part = slice(width * bounds[first], width * bounds[last])
-                    array[part] = search(first, last).ravel()
+                    group = slice(width * bounds[first], width * bounds[last])
+                    array[group] = search(first, last).ravel()
 
-            name = f"{self._most} neighbors, seed {self._seed}"
-            memory = keep(name, size, fill).reshape(-1, width)
+            name = f"{self._max_neighbors} neighbors, seed {self._seed}"
+            all_lists = keep(name, size, fill).reshape(-1, width)
         for first, last in groups:
-            begin, end = int(bounds[first]), int(bounds[last])
-            rows = search(first, last) if memory is None else memory[begin:end]
-            lists = Lists.of(rows)
+            start, stop = int(bounds[first]), int(bounds[last])
+            array = search(first, last) if all_lists is None else all_lists[start:stop]
+            lists = NeighborLists.view(array)
             values = self._y[lists.neighbors.astype(np.intp)]
-            numbers, choices = range(self.n_candidates), self._choices(lists, values)
-            outputs, doubts = self._votes(values, lists.typed_distances(), numbers, choices)
-            doubts |= self._are_uncertain(lists)
-            of_rows = np.searchsorted(bounds, begin + np.flatnonzero(doubts.any(axis=0)), "right")
-            for chunk in np.unique(of_rows - 1).tolist():
-                part = slice(bounds[chunk] - begin, bounds[chunk + 1] - begin)
-                self._recompute(chunk, Lists.of(rows[part]), outputs[:, part], doubts[:, part])
+            outputs, doubts = self._predict_from_neighbors(
+                values,
+                lists.typed_distances(),
+                range(self.n_candidates),
+                self._find_tie_effects(lists, values),
+            )
+            doubts |= self._find_uncertain(lists)
+            doubtful_rows = start + np.flatnonzero(doubts.any(axis=0))
+            doubtful_chunks = np.unique(np.searchsorted(bounds, doubtful_rows, "right") - 1)
+            for chunk in doubtful_chunks.tolist():
+                rows = slice(bounds[chunk] - start, bounds[chunk + 1] - start)
+                lists = NeighborLists.view(array[rows])
+                self._recompute(chunk, lists, outputs[:, rows], doubts[:, rows])
             self._models.clear()
             yield slice(first, last), outputs
 
     def _search(self, first: int, last: int) -> Array:
-        """Return the neighbours of the test rows of some chunks, in the layout of ``Lists``."""
+        """Return the array of ``NeighborLists`` for the test rows of consecutive chunks."""
         return np.concatenate(list(in_order(self._n_jobs, self._search_chunk, range(first, last))))
 
     def _search_chunk(self, chunk: int) -> Array:
-        train, places = (self._cut.split(chunk).train_rows(), order_in_tree(self._cut, chunk))
-        size, (model, X) = self._n_searched(len(train)), self._model(chunk)
+        train, order = self._folds.split(chunk).train_rows(), order_in_tree(self._folds, chunk)
+        size, (model, X) = self._limit_neighbors(len(train)), self._model(chunk)
         distances, indices = nearest_in_any_order(model, X, size + 1)
-        return self._packed(model, size, distances[places], train[indices[places]])
+        return self._pack(model, size, distances[order], train[indices[order]])
 
-    def _search_all(self, first: int, last: int) -> Array:
-        """Return the neighbours of single rows among all others."""
-        size = self._n_searched(self._cut.n_rows - 1)
-        if -1 not in self._models:
-            self._models[-1] = self._fit(None, self._for_search(size))
-        (model, X), tested = self._models[-1], self._cut.tested_from(first, last).astype(np.intp)
+    def _search_leave_one_out(self, first: int, last: int) -> Array:
+        """Return the array of ``NeighborLists`` for single test rows, searched among all rows.
+
+        The row itself is removed from its neighbours.
+        """
+        size = self._limit_neighbors(self._folds.n_rows - 1)
+        if None not in self._models:
+            self._models[None] = self._fit(None, self._search_params(size))
+        model, X = self._models[None]
+        tested = self._folds.tested_from(first, last).astype(np.intp)
         distances, indices = nearest_in_any_order(model, take_rows(X, tested), size + 2)
         is_other = indices != tested[:, None]
-        is_other[is_other.all(axis=1), -1] = False  # many duplicates of this row
+        is_self_missing = is_other.all(axis=1)  # because of at least size + 2 duplicates
+        is_other[is_self_missing, -1] = False
         shape = len(tested), size + 1
-        rows = self._packed(
+        array = self._pack(
             model, size, distances[is_other].reshape(shape), indices[is_other].reshape(shape)
         )
-        # A product with many rows rounds differently from that with the single test row of a
-        # refit.
+        # The matrix product of many test rows is rounded differently from that of the single test
+        # row of a refit.
+        lists = NeighborLists.view(array)
         if distances.dtype == np.float32:
-            Lists.of(rows).n_certain[:] = 0
-        if not is_tree(model):
-            Lists.of(rows).product[:] = _SQUARES_RTOL * max(1, row_norms(X, squared=True).max())
-        return rows
+            lists.n_certain[:] = 0
+        if not uses_tree(model):
+            lists.squares_atol[:] = _SQUARES_RTOL * max(1, row_norms(X, squared=True).max())
+        return array
 
-    def _packed(self, model: Estimator, size: int, distances: Array, neighbors: Array) -> Array:
-        """Return the neighbours of some rows, in the layout of ``Lists``."""
-        rows = np.zeros((len(distances), _N_HEADER_COLUMNS + 2 * (self._most + 1)))
-        lists = Lists.of(rows)
-        lists.n_certain[:], lists.share[:] = size, _RTOL if is_tree(model) else 0
-        lists.are_single[:] = distances.dtype == np.float32
+    def _pack(self, model: Estimator, size: int, distances: Array, neighbors: Array) -> Array:
+        """Return the array of ``NeighborLists`` that holds these distances and neighbours."""
+        array = np.zeros((len(distances), _N_HEADER_COLUMNS + 2 * (self._max_neighbors + 1)))
+        lists = NeighborLists.view(array)
+        lists.n_certain[:], lists.rtol[:] = size, _RTOL if uses_tree(model) else 0
+        lists.is_float32[:] = distances.dtype == np.float32
         lists.distances[:] = np.inf
         lists.distances[:, : size + 1], lists.neighbors[:, : size + 1] = distances, neighbors
-        return rows
+        return array
 
-    def _n_searched(self, n_trained: int) -> int:
-        """Return the number of neighbours that a fold is searched for.
+    def _limit_neighbors(self, n_train: int) -> int:
+        """Return the number of neighbours to search for among this number of training rows.
 
-        For more than half of the rows, algorithm="auto" would be brute force.
+        It is less than half of it, because algorithm="auto" uses brute force for more neighbours,
+        whereas a refit with few neighbours may use a tree.
         """
-        return max(0, min(self._most, n_trained // 2 - 1))
+        return max(0, min(self._max_neighbors, n_train // 2 - 1))
 
-    def _for_search(self, size: int) -> dict[str, ParamValue]:
+    def _search_params(self, size: int) -> dict[str, ParamValue]:
         return {"n_neighbors": max(1, size), "weights": "uniform"}
 
     def _model(self, chunk: int) -> tuple[Estimator, Features]:
-        """Return a fold's fitted estimator and its test rows, cached for ``_recompute``."""
+        """Return the fitted last step of a chunk and its test rows, cached for ``_recompute``."""
         if chunk in self._models:
             return self._models[chunk]
-        size = self._n_searched(len(self._cut.split(chunk).train_rows()))
-        model, X = self._fit(chunk, self._for_search(size))
+        size = self._limit_neighbors(len(self._folds.split(chunk).train_rows()))
+        model, X = self._fit(chunk, self._search_params(size))
         n_bytes = 8 * model.n_samples_fit_ * model.n_features_in_
-        if n_bytes * (1 + len(self._models)) <= _MOST_BYTES:
+        if n_bytes * (1 + len(self._models)) <= _MAX_BYTES:
             self._models[chunk] = model, X
         return model, X
 
-    def _are_uncertain(self, lists: Lists) -> Array:
-        """Return a mask of rows without enough certain neighbours, (n_candidates, n_rows).
+    def _find_uncertain(self, lists: NeighborLists) -> Array:
+        """Return a mask of predictions that the lists do not determine, (n_candidates, n_rows).
 
-        Rounding errors may also be too large for the inverse of a distance.
+        The candidate needs more neighbours than are certain, or it weights neighbours by the
+        inverse of a distance whose rounding error is too large.
         """
-        are_weighted = np.array([point["weights"] == "distance" for point in self._points])
-        is_rounded = lists.distances[:, 0] ** 2 < _LEAST_ERRORS * lists.product.T
-        sizes = self._sizes[:, None]
-        return (sizes < 1) | (sizes > lists.n_certain) | (are_weighted[:, None] & is_rounded)
+        is_weighted = np.array([params["weights"] == "distance" for params in self._params])
+        is_rounded = lists.distances[:, 0] ** 2 < _MIN_ERRORS * lists.squares_atol.T
+        k = self._n_neighbors[:, None]
+        return (k < 1) | (k > lists.n_certain) | (is_weighted[:, None] & is_rounded)
 
-    def _choices(self, lists: Lists, values: Array) -> Choices:
-        """Return for each k whether the choice and the order among equal distances matter."""
-        n_chosen = np.zeros(lists.distances.shape, int)
-        order_matters = np.zeros(n_chosen.shape, bool)
-        ties = lists.ties()
+    def _find_tie_effects(self, lists: NeighborLists, values: Array) -> TieEffects:
+        """Return whether the choice and the order among equal distances matter, for each k."""
+        n_replaceable = np.zeros(lists.distances.shape, int)
+        order_matters = np.zeros(n_replaceable.shape, bool)
+        ties = lists.find_ties()
         rows = np.flatnonzero(ties.any(axis=1))
         if not len(rows):
-            return n_chosen, order_matters
+            return n_replaceable, order_matters
         ties, values = ties[rows], values[rows].reshape(len(rows), values.shape[1], -1)
         is_mixed = np.zeros(values.shape[:2], bool)
         is_mixed[:, 1:] = ties & (values[:, 1:] != values[:, :-1]).any(axis=2)
         is_mixed[:, 1:] |= ties & ~np.isfinite(lists.distances[rows, 1:])
         order_matters[rows] = np.logical_or.accumulate(is_mixed, axis=1)
-        is_mixed[:, -1] |= ties[:, -1]  # more equal distances may follow
+        is_mixed[:, -1] |= ties[:, -1]  # unlisted rows may have the same distance
         starts_run = np.insert(~ties, 0, True, axis=1)
         run_is_mixed = np.logical_or.reduceat(is_mixed.ravel(), np.flatnonzero(starts_run))
         is_split = ties & run_is_mixed[np.cumsum(starts_run) - 1].reshape(starts_run.shape)[:, :-1]
-        places = np.arange(starts_run.shape[1])
-        n_tied = 1 + places - np.maximum.accumulate(places * starts_run, axis=1)
-        n_chosen[rows, :-1] = n_tied[:, :-1] * is_split
-        return n_chosen, order_matters
+        columns = np.arange(starts_run.shape[1])
+        n_tied = 1 + columns - np.maximum.accumulate(columns * starts_run, axis=1)
+        n_replaceable[rows, :-1] = n_tied[:, :-1] * is_split
+        return n_replaceable, order_matters
 
-    def _votes(
-        self, values: Array, distances: Array, numbers: Sequence[int], choices: Choices
+    def _predict_from_neighbors(
+        self, values: Array, distances: Array, candidates: Sequence[int], ties: TieEffects
     ) -> tuple[Array, Array]:
-        """Return the predictions of points for rows by their nearest neighbours.
+        """Return the predictions of candidates for rows, from the neighbours of the rows.
 
         Parameters
         ----------
         values : ndarray of shape (n_rows, n_neighbors) or (n_rows, n_neighbors, n_targets)
             The targets of the neighbours, in the order of the distances.
         distances : ndarray of shape (n_rows, n_neighbors)
-        numbers : sequence of int
-            The numbers of the points.
-        choices : Choices
+        candidates : sequence of int
+            The indices of the candidates.
+        ties : TieEffects
 
         Returns
         -------
@@ -481,123 +515,138 @@ class NeighborFolds(Family):
         doubts : ndarray of shape (n_candidates, n_rows)
             Whether another choice or order among equal distances may change the prediction.
         """
-        outputs = np.empty((len(numbers), len(values), self._width))
+        outputs = np.empty((len(candidates), len(values), self._width))
         doubts = np.zeros(outputs.shape[:2], bool)
-        votes = self._means if self._classes is None else self._of_classes
+        predict = self._average_targets if self._classes is None else self._count_votes
         for weighting in ("uniform", "distance"):
-            at: dict[int, list[int]] = {}
-            for place, number in enumerate(numbers):
-                if (self._points[number]["weights"] or "uniform") == weighting:
-                    size = min(int(self._sizes[number]), values.shape[1])
-                    at.setdefault(size, []).append(place)
-            if at:
-                sizes = sorted(at)
-                weights = None if weighting == "uniform" else _inverses(distances)
-                of_sizes = votes(values, weights, sizes, choices)
-                for size, of_size in zip(sizes, of_sizes, strict=True):
-                    outputs[at[size]], doubts[at[size]] = of_size
+            positions: dict[int, list[int]] = {}  # of the candidates with each n_neighbors
+            for position, candidate in enumerate(candidates):
+                if (self._params[candidate]["weights"] or "uniform") == weighting:
+                    size = min(int(self._n_neighbors[candidate]), values.shape[1])
+                    positions.setdefault(size, []).append(position)
+            if positions:
+                sizes = sorted(positions)
+                weights = None if weighting == "uniform" else _weights_by_distance(distances)
+                predictions = predict(values, weights, sizes, ties)
+                for size, prediction in zip(sizes, predictions, strict=True):
+                    outputs[positions[size]], doubts[positions[size]] = prediction
         return outputs, doubts
 
-    def _means(
-        self, values: Array, weights: Array | None, sizes: list[int], choices: Choices
+    def _average_targets(
+        self, values: Array, weights: Array | None, sizes: list[int], ties: TieEffects
     ) -> Iterator[tuple[Array, Array]]:
-        """Yield mean targets, summed in scikit-learn's order, and doubts for each size."""
-        n_chosen, order_matters = choices
+        """Yield the mean targets of the nearest k neighbours, and a mask of doubtful rows.
+
+        The targets are summed in scikit-learn's order. ``sizes`` holds the ascending values of k.
+        """
+        n_replaceable, order_matters = ties
         values = values.reshape(*values.shape[:2], -1)
-        is_exact = weights is None and self._is_exact
+        is_exact = weights is None and self._sums_are_exact
         totals = np.cumsum(values, axis=1) if is_exact else values
-        of_targets = np.ascontiguousarray(np.moveaxis(values, 2, 0))
-        products = of_targets if weights is None else of_targets * weights
+        products = np.ascontiguousarray(np.moveaxis(values, 2, 0))  # first axis: targets
+        products = products if weights is None else products * weights
         for size in sizes:
-            doubts = (n_chosen[:, size - 1] > 0) | order_matters[:, size - 1]
+            doubts = (n_replaceable[:, size - 1] > 0) | order_matters[:, size - 1]
             if weights is not None:
                 with np.errstate(invalid="ignore"):
                     sums = products[:, :, :size].sum(axis=2)
                     yield (sums / weights[:, :size].sum(axis=1)).T, doubts
-            elif is_exact:  # sums do not depend on the order
-                yield totals[:, size - 1] / size, n_chosen[:, size - 1] > 0
+            elif is_exact:  # the order of summation does not matter
+                yield totals[:, size - 1] / size, n_replaceable[:, size - 1] > 0
             else:
                 yield values[:, :size].mean(axis=1), doubts
 
-    def _of_classes(
-        self, codes: Array, weights: Array | None, sizes: list[int], choices: Choices
+    def _count_votes(
+        self, codes: Array, weights: Array | None, sizes: list[int], ties: TieEffects
     ) -> Iterator[tuple[Array, Array]]:
-        """Yield classes or their probabilities, and doubts for each size."""
+        """Yield the predictions by the votes of the nearest k neighbours, and doubtful rows.
+
+        ``sizes`` holds the ascending values of k. Predictions are class codes, probabilities or
+        both, in the columns of ``self._columns``.
+        """
         assert self._classes is not None
         votes = np.zeros((len(self._classes), len(codes)))
         cells = codes.astype(np.intp) * len(codes) + np.arange(len(codes))[:, None]
-        done = 0
+        n_counted = 0
         for size in sizes:
-            new = np.s_[:, done:size]
-            by = 1.0 if weights is None else weights[new].ravel()
-            np.add.at(votes.reshape(-1), cells[new].ravel(), by)  # in the order of the neighbours
-            done, chosen = size, choices[0][:, size - 1]
+            new = np.s_[:, n_counted:size]
+            new_votes = 1.0 if weights is None else weights[new].ravel()
+            np.add.at(votes.reshape(-1), cells[new].ravel(), new_votes)  # from near to far
+            n_counted, n_replaceable = size, ties[0][:, size - 1]
             outputs, doubts = np.empty((len(codes), self._width)), np.zeros(len(codes), bool)
             for method, columns in self._columns.items():
                 if method == "predict_proba":
-                    of_rows = np.ascontiguousarray(votes.T)
-                    totals = of_rows.sum(axis=1)
+                    votes_by_row = np.ascontiguousarray(votes.T)
+                    totals = votes_by_row.sum(axis=1)
                     with np.errstate(invalid="ignore"):
-                        outputs[:, columns] = of_rows / totals[:, None]
-                    doubts |= ~(totals > 0) | (chosen > 0)
+                        outputs[:, columns] = votes_by_row / totals[:, None]
+                    doubts |= ~(totals > 0) | (n_replaceable > 0)
                     continue
-                # For equal votes argmax takes the first class, as in scikit-learn. Another choice
-                # can only move votes from this class to another one.
+                # If classes have equal votes, argmax returns the first one, as in scikit-learn.
+                # Another choice among equal distances moves at most ``n_replaceable`` votes from
+                # the predicted class to another one, which changes their difference by twice that.
                 outputs[:, columns.start] = votes.argmax(axis=0)
-                rows = np.flatnonzero(chosen) if weights is None else slice(None)
+                rows = np.flatnonzero(n_replaceable) if weights is None else slice(None)
                 vote = 1.0 if weights is None else weights[:, size - 1] * (1 + _RTOL * size)
-                threshold = votes[:, rows].max(axis=0) * (1 - _RTOL) - (2 * chosen * vote)[rows]
+                margin = (2 * n_replaceable * vote)[rows]
+                threshold = votes[:, rows].max(axis=0) * (1 - _RTOL) - margin
                 doubts[rows] |= np.count_nonzero(votes[:, rows] >= threshold, axis=0) != 1
             yield outputs, doubts
 
-    def _recompute(self, chunk: int, lists: Lists, outputs: Array, doubts: Array) -> None:
-        """Recompute the doubtful predictions of a chunk by the estimator itself."""
-        places = order_in_tree(self._cut, chunk)
-        needs_own_fit = (self._sizes > lists.n_certain[0]) | (self._sizes < 1)
-        for number in np.flatnonzero(needs_own_fit).tolist():
-            outputs[number] = self._predict(*self._fit(chunk, self._points[number]))[places]
+    def _recompute(self, chunk: int, lists: NeighborLists, outputs: Array, doubts: Array) -> None:
+        """Replace the doubtful predictions of a chunk by those of the estimator itself.
+
+        ``X`` has the test rows in the order of the splitter; ``lists``, ``outputs`` and ``doubts``
+        have them in the order of the tree.
+        """
+        order = order_in_tree(self._folds, chunk)  # row i of outputs is row order[i] of X
+        inverse = np.argsort(order)
+        needs_own_fit = (self._n_neighbors > lists.n_certain[0]) | (self._n_neighbors < 1)
+        for candidate in np.flatnonzero(needs_own_fit).tolist():
+            outputs[candidate] = self._predict(*self._fit(chunk, self._params[candidate]))[order]
         pending = np.flatnonzero(doubts.any(axis=1) & ~needs_own_fit)
         if not len(pending):
             return
         model, X = self._model(chunk)
-        sizes, train = self._sizes[pending], self._cut.split(chunk).train_rows()
-        order = np.argsort(places)  # in the order of the splitter
-        certain = lists.distances[order, : int(lists.n_certain[0]) + 1]
-        search, in_tree = part_search(model, X), is_tree(model)
-        if not in_tree and len(places) < TILE:  # rounded differently from a whole tile
+        sizes, train = self._n_neighbors[pending], self._folds.split(chunk).train_rows()
+        certain = lists.distances[inverse, : int(lists.n_certain[0]) + 1]
+        search, has_tree = subset_search(model, X), uses_tree(model)
+        if not has_tree and len(order) < TILE:  # rounded differently from a whole tile
             search = None
-        if search is not None and not in_tree:
-            at = whole_tiles(places[doubts[pending].any(axis=0)])
-            if not np.array_equal(search(take_rows(X, at), certain.shape[1])[0], certain[at]):
+        if search is not None and not has_tree:
+            tested = fill_tiles(order[doubts[pending].any(axis=0)])
+            distances, _ = search(take_rows(X, tested), certain.shape[1])
+            if not np.array_equal(distances, certain[tested]):
                 search = None
         for size in np.unique(sizes).tolist():
-            numbers, is_same = pending[sizes == size], False
+            candidates, is_same = pending[sizes == size], False
             if search is not None:
-                at = places[doubts[numbers].any(axis=0)]
-                at = at if in_tree else whole_tiles(at)
-                distances, indices = search(take_rows(X, at), size)
-                is_same = np.array_equal(distances, certain[at, :size])
-            if not is_same:  # rounded differently from all test rows
-                at = np.arange(len(places))
+                tested = order[doubts[candidates].any(axis=0)]
+                tested = tested if has_tree else fill_tiles(tested)
+                distances, indices = search(take_rows(X, tested), size)
+                is_same = np.array_equal(distances, certain[tested, :size])
+            if not is_same:  # these rows alone are rounded differently from all test rows
+                tested = np.arange(len(order))
                 distances, indices = nearest_by_model(model, X, size)
-            rows = order[at]
-            if in_tree or _openmp_effective_n_threads() == 1:  # else predictions differ
+            rows = inverse[tested]
+            # With several threads and no tree, ``predict`` may choose other tied neighbours.
+            if has_tree or _openmp_effective_n_threads() == 1:
                 no_ties, values = np.zeros(distances.shape, int), self._y[train[indices]]
-                votes, still_doubtful = self._votes(
-                    values, distances, numbers.tolist(), (no_ties, no_ties > 0)
+                predictions, still_doubtful = self._predict_from_neighbors(
+                    values, distances, candidates.tolist(), (no_ties, no_ties > 0)
                 )
-                outputs[np.ix_(numbers, rows)] = votes
-                numbers = numbers[still_doubtful.any(axis=1)]
-            for number in numbers.tolist():
-                model.set_params(**self._points[number])
-                outputs[number, rows] = self._predict(model, take_rows(X, at))
+                outputs[np.ix_(candidates, rows)] = predictions
+                candidates = candidates[still_doubtful.any(axis=1)]
+            for candidate in candidates.tolist():
+                model.set_params(**self._params[candidate])
+                outputs[candidate, rows] = self._predict(model, take_rows(X, tested))
 
     def _fit_and_predict(self, chunk: int) -> Array:
-        """Return the predictions of the only point for a chunk."""
-        return self._predict(*self._fit(chunk, self._points[0]))[order_in_tree(self._cut, chunk)]
+        """Return the predictions of the only candidate for the test rows of a chunk."""
+        return self._predict(*self._fit(chunk, self._params[0]))[order_in_tree(self._folds, chunk)]
 
     def _predict(self, model: Estimator, X: Features) -> Array:
-        """Return the predictions of a fitted estimator for rows, (n_rows, width)."""
+        """Return the predictions of a fitted estimator by all methods, (n_rows, width)."""
         outputs = np.zeros((X.shape[0], self._width))
         for method, columns in self._columns.items():
             with foreign_code():
@@ -612,15 +661,18 @@ class NeighborFolds(Family):
         return outputs
 
 
-def _inverses(distances: Array) -> Array:
-    """Return weights="distance"; if neighbours have distance 0, all others weigh 0."""
+def _weights_by_distance(distances: Array) -> Array:
+    """Return the weights of neighbours by weights="distance", as scikit-learn does.
+
+    They are inverse distances. If a row has neighbours at distance 0, these weigh 1 and others 0.
+    """
     with np.errstate(divide="ignore"):
         weights = 1 / distances
-    are_infinite = np.isinf(weights)
-    return np.where(are_infinite.any(axis=1, keepdims=True), are_infinite, weights)
+    is_infinite = np.isinf(weights)
+    return np.where(is_infinite.any(axis=1, keepdims=True), is_infinite, weights)
 
 
-def _are_multiples(values: Array, n_bits: float) -> bool:
-    """Return whether values have at most ``n_bits`` binary digits after the point."""
+def _have_few_bits(values: Array, n_bits: float) -> bool:
+    """Return whether no value has more than ``n_bits`` bits after the binary point."""
     scaled = np.ldexp(np.asarray(values, np.float64), int(min(n_bits // 1, 512)))
     return np.array_equal(scaled, np.rint(scaled))

@@ -211,10 +211,10 @@ def test_a_search_that_rounds_in_another_way_is_not_believed(
     X, y = table(300, 16, "normal", 0), table(300, 1, "normal", 1)[:, 0]
     for row in (3, 4, 9):
         X[150 + row], X[row + 151] = X[row], X[row]
-    part_search = engine.part_search
+    subset_search = engine.subset_search
 
     def other(*args: Any) -> Any:
-        search = part_search(*args)
+        search = subset_search(*args)
         assert search is not None
 
         def rounding(part: Any, size: int) -> Any:
@@ -224,7 +224,7 @@ def test_a_search_that_rounds_in_another_way_is_not_believed(
 
         return rounding
 
-    monkeypatch.setattr(engine, "part_search", other)
+    monkeypatch.setattr(engine, "subset_search", other)
     models = [KNeighborsRegressor(k) for k in (1, 2, 4)]
     same_as_fits(models, X, y, KFold(3))
 
@@ -334,7 +334,7 @@ def test_trials_share_the_searches_of_the_largest_size(
     X, y = load_digits(return_X_y=True)
     X, y = X[:200], y[:200]
     chunks = count_searches(monkeypatch)
-    monkeypatch.setattr(engine, "_MOST_BYTES", most_bytes)
+    monkeypatch.setattr(engine, "_MAX_BYTES", most_bytes)
     space = {
         "n_neighbors": IntDistribution(1, 20),
         "weights": CategoricalDistribution(["uniform", "distance"]),
