@@ -341,10 +341,10 @@ def peak(name: str, depth: str, leaf: str) -> None:
     bins = binning.bins(table)
     targets, classes = tree._targets(task.y)
     bounds = np.arange(11) * len(targets) // 10
-    growth = tree.growth(BinnedRows(bins, binning, targets, classes, bounds, seed=0))
+    rows = BinnedRows(bins, binning, targets, classes, bounds, seed=0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     room = np.ones((before - rss_now()) // 8 * 1024)  # so that what was freed is not used
-    grow_forest(growth, Limits.of(tree), range(10))
+    grow_forest(tree, rows, Limits.of(tree), tree.seed(0))
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"{(after - before) / 1024 + 0 * room[0]:.0f}")
 

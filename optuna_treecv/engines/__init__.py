@@ -21,7 +21,7 @@ from optuna_treecv.plans.joint import plan_of_sums
 #: "auto" takes the first engine that can evaluate an estimator; the last one evaluates any.
 ENGINES: tuple[Engine, ...] = (
     Engine("progressive", plan_pass, ("progressive",)),
-    Engine("standard", partial(plan_trees, are_together=False), ("standard",)),
+    Engine("standard", partial(plan_trees, is_joint=False), ("standard",)),
     Engine("standard", plan_standard, ("standard",)),
     Engine("forest", plan_trees, ("auto", "holdout", "forest")),
     Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), "any"),

@@ -1,5 +1,6 @@
 """Decision trees on binned features, grown for all folds jointly.
 
 * ``estimators``: ``HistTreeClassifier`` and ``HistTreeRegressor``.
-* ``forest``: the trees of all folds, grown from sums of integers, and their predictions.
+* ``forest``: the trees of all folds, which are grown from integer sums, and their predictions.
+* ``engine``: the plan "forest".
 """

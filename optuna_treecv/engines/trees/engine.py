@@ -1,6 +1,7 @@
-"""The engine "forest": the trees of all folds, and that of all rows, are grown jointly.
+"""The engine "forest": the trees of all folds and the tree of all rows are grown jointly.
 
-A grown forest serves all settings that only stop or prune, so the trials of a study share it.
+A grown forest serves all candidates that differ only in parameters that stop growth earlier or
+prune more. The trials of a study therefore share it.
 """
 
 from collections.abc import Generator
@@ -27,10 +28,10 @@ from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.request import score_cache
 from optuna_treecv.core.settings import warn_caller
+from optuna_treecv.engines.trees.estimators import class_fractions
 from optuna_treecv.engines.trees.estimators import HistTree
 from optuna_treecv.engines.trees.estimators import HistTreeClassifier
 from optuna_treecv.engines.trees.estimators import SHARED_PARAMETERS
-from optuna_treecv.engines.trees.estimators import shares_of
 from optuna_treecv.engines.trees.estimators import weakest_links
 from optuna_treecv.engines.trees.forest import BinnedRows
 from optuna_treecv.engines.trees.forest import Forest as Trees
@@ -52,74 +53,85 @@ from optuna_treecv.types import Estimator
 from optuna_treecv.types import ParamValue
 
 
-def plan_trees(request: Request, are_together: bool = True) -> Plan | Declined:
-    """Return the plan "forest", "standard" if not ``are_together``, or the reason why not."""
+def plan_trees(request: Request, is_joint: bool = True) -> Plan | Declined:
+    """Return a plan for HistTree estimators, or the reason why others are declined.
+
+    Parameters
+    ----------
+    request : Request
+    is_joint : bool
+        Whether trees are grown jointly, by the plan "forest". If not, each tree is grown alone, by
+        the plan "standard".
+    """
     estimator = request.estimator
-    if why_not := _why_not(request):
+    if reason := _find_reason_declined(request):
         is_tree = isinstance(estimator, HistTree)
         advice = (
             f"method={request.settings.method!r} needs a HistTreeClassifier or a "
             "HistTreeRegressor, and a partition of the rows into folds of several rows each, but "
-            f"{why_not}; use method='fit' instead."
+            f"{reason}; use method='fit' instead."
         )
         relevance = 2 if isinstance(last_step(estimator), HistTree) else 0
-        return Declined(why_not, advice, () if is_tree else estimator.get_params(), relevance)
+        return Declined(reason, advice, () if is_tree else estimator.get_params(), relevance)
     estimator.check_parameters(but=request.searched)
-    return ForestPlan(request, are_together)
+    return ForestPlan(request, is_joint)
 
 
-def _why_not(request: Request) -> str:
-    """Return the reason why an estimator's trees are not grown jointly; "" if they are."""
-    cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
+def _find_reason_declined(request: Request) -> str:
+    """Return the reason why the trees of all folds cannot be grown jointly; "" if they can."""
+    folds, estimator = request.cross_validation.repeats[0].cut, request.estimator
     if not isinstance(estimator, HistTree):
         return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
-    if not isinstance(cut, Folds):
-        why = cut.why_no_tree or "the training sets of its folds grow"
-        return f"the folds are not a partition of the rows: {why}"
-    if cut.n_tested == cut.n_folds:
+    if not isinstance(folds, Folds):
+        reason = folds.why_no_tree or "the training sets of its folds grow"
+        return f"the folds are not a partition of the rows: {reason}"
+    if folds.n_tested == folds.n_folds:
         if request.settings.method == "auto":
             raise ValueError(
                 f"cv must have folds of several rows for {name_of(estimator)}, got leave-one-out, "
-                "which searches each node once per row; use cv=10 or method='fit' instead."
+                "for which each node is searched once per row; use cv=10 or method='fit' instead."
             )
         return "each node would be searched once per held-out row"
     return request.metadata.reason_not_from_sums(estimator) or why_not_scored(request)
 
 
 class ForestPlan(Plan):
-    """The plan "forest": one forest for all values of parameters that only stop or prune."""
+    """The plan "forest", or "standard" if each tree is grown alone, for comparison.
+
+    One forest serves all values of the parameters that only stop growth or prune.
+    """
 
     reason = "the trees of all folds are grown together"
 
-    def __init__(self, request: Request, are_together: bool = True) -> None:
+    def __init__(self, request: Request, is_joint: bool = True) -> None:
         super().__init__(request)
-        self.name = "forest" if are_together else "standard"
-        self._are_together = are_together
+        self.name = "forest" if is_joint else "standard"
+        self._is_joint = is_joint
         self.capabilities = Capabilities(
-            one_epoch_reason="its trees are grown from all rows at once",
-            in_memory_reason="trees grow on all rows at once",
+            one_epoch_reason="its trees are grown once, from all training rows",
+            in_memory_reason="trees are grown from all rows at once",
             evaluates_jointly=True,
         )
 
     def cost(self) -> str:
-        """Return a sentence on the growth, and on the parameters that are nearly free."""
-        if not self._are_together:
+        """Return a sentence about the cost, with the parameters whose values cost little."""
+        if not self._is_joint:
             return describe_trainings(self.request, "trainings of one pass")
         folds = self.request.cross_validation.folds_in_words
         return (
-            f"{folds[0].upper()}{folds[1:]} of {self.request.data.n_rows:,} rows and the tree of "
-            "all rows are grown at once; further values of max_depth, min_samples_split, "
-            "min_impurity_decrease and ccp_alpha are nearly free."
+            f"For {folds} and {self.request.data.n_rows:,} rows, the trees of all folds and the "
+            "tree of all rows are grown together; further values of max_depth, "
+            "min_samples_split, min_impurity_decrease and ccp_alpha are nearly free."
         )
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the keys of the scores."""
-        if not self._are_together:
+        if not self._is_joint:
             return Results()
         return results_of(self.request, repeat, self.stored_scores(candidate, repeat))
 
-    def stored_scores(self, candidate: Candidate, repeat: Repeat) -> ScoreCache:
-        """Return the stored scores of a candidate."""
+    def stored_scores(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
+        """Return the access to the stored scores of a candidate on a repeat."""
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
         seed = None
         if candidate.random_state is None:
@@ -130,10 +142,10 @@ class ForestPlan(Plan):
     def evaluate(self, work: Work) -> Generator[Event]:
         """Find or grow a forest that covers the candidate's limits, and test its trees."""
         (candidate,), (sink,), repeat, *_ = work
-        request, cut = self.request, repeat.cut
+        request = self.request
         rows, sink.cost.seconds_prepare = self.rows(candidate, repeat)
-        limits, n_standard = Limits.of(candidate), cut.n_trained
-        if self._are_together:
+        limits, n_standard = Limits.of(candidate), repeat.cut.n_trained
+        if self._is_joint:
             forest, is_new = self.forest_for(candidate, repeat, rows)
             n_needed = round(forest.share_read * n_standard)
         else:
@@ -145,22 +157,22 @@ class ForestPlan(Plan):
 
         @cache
         def predictions(method: str) -> Array:
-            return respond(forest, forest.ends(limits)[1], method)
+            return predict_test_rows(forest, forest.prune(limits)[1], method)
 
         tested = TestedRows.of(
             rows,
             slice(first, None),
-            np.arange(len(rows.targets) - first, dtype=float)[:, None],  # the numbers of rows
-            lambda numbers, method: predictions(method)[numbers[:, 0].astype(np.intp)],
+            np.arange(len(rows.targets) - first, dtype=float)[:, None],  # row indices
+            lambda indices, method: predictions(method)[indices[:, 0].astype(np.intp)],
             rows.bounds[:-1] - first,
         )
         yield TestedFolds(0, repeat.plan.root, n_needed, tested)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
-        """Return the predictions for all rows, each by the tree that did not see it."""
+        """Return the prediction for each row by the tree that holds out its fold."""
         rows, _ = self.rows(candidate, repeat)
         forest, _ = self.forest_for(candidate, repeat, rows)
-        prepared = respond(forest, forest.ends(Limits.of(candidate))[1], method)
+        prepared = predict_test_rows(forest, forest.prune(Limits.of(candidate))[1], method)
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
 
@@ -175,18 +187,18 @@ class ForestPlan(Plan):
         return fitted
 
     def agreement(self, candidate: Candidate) -> Array:
-        """Return, by depth, the share of rows in nodes that folds share with the full tree."""
+        """Return, for each depth, the fraction of rows in nodes shared with the full tree."""
         return self.forest_of(candidate).agreement(Limits.of(candidate))
 
     def pruning_path(self, candidate: Candidate) -> tuple[Array, Array]:
-        """Return the penalties at which the tree of all rows changes, and its leaf counts."""
+        """Return the penalties at which the tree of all rows is pruned, and its leaf counts."""
         tree = self.forest_of(candidate).tree(0, Limits.of(candidate))
         alphas, _, n_leaves = weakest_links(tree.nodes)
-        is_last = np.append(alphas[1:] > alphas[:-1], True)  # the last of equal penalties
+        is_last = np.append(alphas[1:] > alphas[:-1], True)  # keep the last of equal penalties
         return alphas[is_last], n_leaves[is_last]
 
     def forest_of(self, candidate: Candidate) -> Trees:
-        """Return the forest of all candidates on the first repeat."""
+        """Return a forest that covers the candidate's limits on the first repeat."""
         repeat = self.repeats[0]
         rows, _ = self.rows(candidate, repeat)
         return self.forest_for(candidate, repeat, rows)[0]
@@ -196,20 +208,20 @@ class ForestPlan(Plan):
     ) -> tuple[Trees, bool]:
         """Return a forest that covers a candidate's limits, and whether it is new."""
         cross_validation, seed = self.request.cross_validation, candidate.seed(rows.seed)
-        of_candidate, n_threads = Limits.of(candidate), self.request.settings.n_threads
+        needed, n_threads = Limits.of(candidate), self.request.settings.n_threads
 
         def grow(smaller: Trees | None) -> Trees:
-            limits = _mild_limits(of_candidate, cross_validation.search.ends, smaller)
+            limits = _loosen_limits(needed, cross_validation.search.ends, smaller)
             return grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
 
-        sums_key = self.stored_scores(candidate, repeat).sums_key
-        # A forest is not stored, because it is large and soon grown again.
+        of_sums = self.stored_scores(candidate, repeat).of_sums
+        # A forest is cached, but not stored: it is large, and growing it again takes little time.
         cache = cross_validation.shared.memory
         if cache is None or not sums_key:
             return grow(None), True
         key, smaller = Key(sums_key, b"", b"", b"forest %d" % seed), None
         while (cached := cache.claim(key)) is not None:
-            if cached.covers(of_candidate):
+            if cached.covers(needed):
                 return cached, False
             smaller = cache.take(key)
         try:
@@ -220,9 +232,9 @@ class ForestPlan(Plan):
         return forest, True
 
     def rows(self, estimator: HistTree, repeat: Repeat) -> tuple[BinnedRows, float]:
-        """Return the binned rows of a repeat, and the seconds of binning.
+        """Return the binned rows of a repeat, and the time of binning in seconds.
 
-        The last rows of the first repeat are cached.
+        On the first repeat, the most recent result is cached.
         """
         if repeat.number > 0:
             return self._prepare(estimator, repeat)
@@ -242,17 +254,17 @@ class ForestPlan(Plan):
             if np.any(n_trained == 0):
                 fold = repeat.cut.number(int(np.argmin(n_trained)))
                 warn_caller(
-                    f"The training rows of fold {fold} have no row of class {label!r}, so its "
-                    "tree never predicts it; use stratified folds instead."
+                    f"The training set of fold {fold} has no row of class {label!r}, so its "
+                    "tree never predicts this class; use stratified folds instead."
                 )
                 break
-        deciding = None if data.weights is None else np.flatnonzero(data.weights > 0)
-        table, binning = estimator.find_bins(data.X, deciding)
+        weighted_rows = None if data.weights is None else np.flatnonzero(data.weights > 0)
+        table, binning = estimator.find_bins(data.X, weighted_rows)
         weights, score_weights = (
             None if w is None else w[order] for w in (data.weights, data.score_weights)
         )
         seed = (self.request.settings.seed + repeat.number) % 2**63
-        assert isinstance(repeat.cut, Folds)  # the engine has checked it
+        assert isinstance(repeat.cut, Folds)  # other splits are declined
         rows = BinnedRows(
             binning.bins(table, order),
             binning,
@@ -266,40 +278,42 @@ class ForestPlan(Plan):
         return rows, perf_counter() - began
 
 
-def _mild_limits(
-    limits: Limits, searched: Mapping[str, tuple[ParamValue, ...]], smaller: Trees | None
+def _loosen_limits(
+    limits: Limits, ranges: Mapping[str, tuple[ParamValue, ...]], smaller: Trees | None
 ) -> Limits:
-    """Return limits that cover those of an estimator and of all candidates of a search.
+    """Return limits under which a forest serves a candidate and all others of the search.
 
     Parameters
     ----------
     limits : Limits
-    searched : dict
-        By parameter, the values at the ends of its range.
+        The limits of the candidate.
+    ranges : dict
+        The lower and upper bound of each searched parameter.
     smaller : Forest or None
-        A forest that did not cover the candidate. The limits cover it too, with some margin.
+        A forest that does not cover the candidate. The returned limits cover it, too, with some
+        margin for later candidates.
     """
-    depths = [limits.max_depth, *searched.get("max_depth", ())]
-    splits = [limits.min_samples_split, *searched.get("min_samples_split", ())]
-    decreases = [limits.min_impurity_decrease, *searched.get("min_impurity_decrease", ())]
+    depths = [limits.max_depth, *ranges.get("max_depth", ())]
+    splits = [limits.min_samples_split, *ranges.get("min_samples_split", ())]
+    decreases = [limits.min_impurity_decrease, *ranges.get("min_impurity_decrease", ())]
     deepest = max(NO_LIMIT if depth is None else min(depth, NO_LIMIT) for depth in depths)
     counts = [split for split in splits if not isinstance(split, float)]
     # A share cannot be compared with a number of rows; with both, nodes of two rows may be split.
     least = min(splits) if len(counts) in (0, len(splits)) else 2
     if smaller is None:
         return Limits(deepest, least, min(decreases))
-    depth, _, decrease = smaller.numbers[:3].tolist()
-    most = int(depth) if deepest <= depth else min(2 * deepest, NO_LIMIT)
-    return Limits(most, 2, 0.0 if min(decreases) < decrease else decrease)
+    depth, _, decrease = smaller.summary[:3].tolist()
+    max_depth = int(depth) if deepest <= depth else min(2 * deepest, NO_LIMIT)
+    return Limits(max_depth, 2, 0.0 if min(decreases) < decrease else decrease)
 
 
-def respond(forest: Trees, leaves: Array, method: str) -> Array:
-    """Return the predictions for the rows of all folds; "predict" gives class codes."""
+def predict_test_rows(forest: Trees, leaves: Array, method: str) -> Array:
+    """Return the predictions for the test rows of all folds; class codes for "predict"."""
     if method == "predict":
         values = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
-        return forest.by_row(leaves, values)
-    shares = shares_of(forest.values(leaves))
+        return forest.expand_to_rows(leaves, values)
+    probabilities = class_fractions(forest.values(leaves))
     if method == "predict_log_proba":
         with np.errstate(divide="ignore"):
-            shares = np.log(shares)
-    return forest.by_row(leaves, shares)
+            probabilities = np.log(probabilities)
+    return forest.expand_to_rows(leaves, probabilities)

@@ -1,4 +1,4 @@
-"""Decision trees on binned features, which are cross-validated while they grow."""
+"""The estimators ``HistTreeClassifier`` and ``HistTreeRegressor``: trees on binned features."""
 
 from abc import ABCMeta
 from abc import abstractmethod
@@ -52,18 +52,18 @@ from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import find_classes
 from optuna_treecv.rows.checks import naming
 
-#: The parameters that only stop or prune: one grown forest serves all of their stricter values.
+#: The parameters that only stop growth or prune. One grown forest serves all stricter values.
 SHARED_PARAMETERS = ("max_depth", "min_samples_split", "min_impurity_decrease", "ccp_alpha")
 
 
-@lru_cache(maxsize=64)  # making a generator may take longer than a trial
-def _drawn(random_state: Any) -> int:
+@lru_cache(maxsize=64)  # creating a generator may take longer than a trial
+def _draw_seed(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class HistTree(TreeCVEstimator, metaclass=ABCMeta):
-    """The base of the classifier and the regressor."""
+    """The base class of ``HistTreeClassifier`` and ``HistTreeRegressor``."""
 
     is_grown = True
     criterion: str
@@ -101,32 +101,32 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
     # --- Growth of the trees of all folds ---
 
     def find_bins(self, X: Any, rows: np.ndarray | None = None) -> tuple[ColumnTable, Binning]:
-        """Return the rows as a table, and their binning.
+        """Return X as a table, and the edges of the bins of each feature.
 
         Parameters
         ----------
         X : array or data frame
         rows : ndarray of int or None
-            The rows that determine the bins; None: all.
+            The indices of the rows that determine the bins; None for all rows.
         """
         is_categorical = which_are_categorical(X, self.categorical_features)
         table = ColumnTable(X, is_categorical)
         return table, find_binning(table, is_categorical, self.max_bins, rows)
 
     def seed(self, default: int | None = None) -> int:
-        """Return the seed for ties; ``default`` replaces random_state=None."""
+        """Return the seed that breaks ties; ``default`` is used if random_state is None."""
         if self.random_state is None and default is not None:
             return default
         if isinstance(self.random_state, Integral):
-            return _drawn(int(self.random_state))
-        return _drawn.__wrapped__(self.random_state)
+            return _draw_seed(int(self.random_state))
+        return _draw_seed.__wrapped__(self.random_state)
 
     def _factors(self, rows: BinnedRows) -> np.ndarray:
         """Return the class weights of each tree, (n_trees, n_classes)."""
         return np.empty((len(rows.bounds), 0))
 
     def take_tree(self, forest: Forest, binning: Binning, classes: np.ndarray | None) -> None:
-        """Set the fitted attributes from the tree of all rows under this estimator's limits."""
+        """Set the fitted attributes from the tree of all rows, pruned to the parameters."""
         self.tree_ = forest.tree(0, Limits.of(self))
         self.binning_ = binning
         self.n_features_in_ = len(binning.edges)
@@ -143,9 +143,9 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         X : array-like or data frame of shape (n_samples, n_features)
             Rows; NaN is a missing value.
         y : array-like of shape (n_samples,)
-            At least two classes, or finite numbers.
+            Class labels of at least two classes, or finite numbers.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, at least 0. None stands for ones.
+            Nonnegative weights of the rows. If None, all rows weigh 1.
 
         Returns
         -------
@@ -156,9 +156,9 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> np.ndarray:
-        """Grow the tree; return y as class codes or numbers."""
+        """Grow the tree, and return the targets: class codes, or the numbers in y."""
         self.check_parameters()
-        X = self._checked(X, reset=True)
+        X = self._validate(X, reset=True)
         if y is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None."
@@ -168,16 +168,16 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             check_consistent_length(X, y)
         targets, classes = self._targets(y)
         weights = weights_of_rows(X, sample_weight)
-        deciding = None if weights is None else np.flatnonzero(weights > 0)
-        table, binning = self.find_bins(X, deciding)
+        weighted_rows = None if weights is None else np.flatnonzero(weights > 0)
+        table, binning = self.find_bins(X, weighted_rows)
         bounds = np.array([len(targets)], np.int64)
         rows = BinnedRows(binning.bins(table), binning, targets, classes, bounds, weights)
         forest = grow_forest(self, rows, Limits.of(self), self.seed())
         self.take_tree(forest, binning, classes)
         return targets
 
-    def _checked(self, X: Any, reset: bool) -> Any:
-        """Return X, validated, as an array or data frame."""
+    def _validate(self, X: Any, reset: bool) -> Any:
+        """Return the validated X as an array, or as the given data frame."""
         check_rows(X)
         is_frame = hasattr(X, "columns") and hasattr(X, "dtypes")
         holds_objects = getattr(getattr(X, "dtype", None), "kind", "f") in "OUS"
@@ -191,10 +191,10 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return class codes and classes, or numbers and None."""
+        """Return class codes and class labels, or numeric targets and None."""
 
     def apply(self, X: Any) -> np.ndarray:
-        """Return the leaf in which each row ends.
+        """Return the index of the leaf that each row reaches.
 
         Parameters
         ----------
@@ -204,10 +204,11 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         Returns
         -------
         ndarray of shape (n_samples,), int32
-            The numbers of the leaves among all nodes. The root is 0, and left subtrees come first.
+            The index of each leaf in ``tree_.nodes``. The root has the index 0, and left subtrees
+            precede right ones.
         """
         check_is_fitted(self)
-        X = self._checked(X, reset=False)
+        X = self._validate(X, reset=False)
         table = ColumnTable(X, self.binning_.is_categorical.astype(bool))
         leaf = np.empty(len(table.numbers), np.int32)
         bins = self.binning_.bins(table)
@@ -221,7 +222,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         Returns
         -------
         int
-            The most splits on the way to a leaf; 0 if the root is the only node.
+            The maximum number of splits on the way to a leaf; 0 if the root is a leaf.
         """
         check_is_fitted(self)
         return int(self.tree_.nodes["depth"].max())
@@ -239,14 +240,14 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """The share of each feature in the total decrease of impurity, (n_features,)."""
+        """The fraction of the total decrease of impurity by each feature, (n_features,)."""
         check_is_fitted(self)
         nodes = self.tree_.nodes[~self.tree_.is_leaf]
         sums = np.bincount(nodes["feature"], nodes["decrease"], self.n_features_in_)
         return sums / sums.sum() if sums.sum() > 0 else sums
 
     def cost_complexity_pruning_path(self, X: Any, y: Any, sample_weight: Any = None) -> Bunch:
-        """Return the penalties at which the pruned tree changes (Breiman et al. 1984).
+        """Return the values of ccp_alpha at which the pruned tree changes (Breiman et al. 1984).
 
         Parameters
         ----------
@@ -260,14 +261,14 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         Returns
         -------
         Bunch
-            ``ccp_alphas``, ascending from 0, and ``impurities``, the total impurity of the leaves
-            of the pruned tree for each of them.
+            ``ccp_alphas`` holds the penalties, ascending from 0. ``impurities`` holds, for each
+            of them, the total impurity of the leaves of the pruned tree.
         """
-        whole = type(self)(**self.get_params(deep=False)).set_params(ccp_alpha=0.0)
-        targets = whole._fit(X, y, sample_weight)
+        unpruned = type(self)(**self.get_params(deep=False)).set_params(ccp_alpha=0.0)
+        targets = unpruned._fit(X, y, sample_weight)
         weights = weights_of_rows(X, sample_weight)
-        alphas, decreases, _ = weakest_links(whole.tree_.nodes)
-        impurities = whole._impurity(targets, weights) - decreases
+        alphas, decreases, _ = weakest_links(unpruned.tree_.nodes)
+        impurities = unpruned._impurity(targets, weights) - decreases
         return Bunch(ccp_alphas=alphas, impurities=impurities)
 
     @abstractmethod
@@ -282,40 +283,42 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
-    r"""Decision tree for classes, on features cut into at most 255 bins.
+    r"""Decision tree classifier on features that are divided into at most 255 bins.
 
-    In a cross-validation, the trees of all folds are grown jointly. A node with the class masses
-    :math:`m_c` is split where the impurity decreases most; that of Gini is :math:`1 - \sum_c (m_c
-    / m)^2`.
+    In a cross-validation, the trees of all folds are grown jointly. Each node is split so that the
+    impurity decreases most. The Gini impurity of a node in which class c has the weight
+    :math:`m_c` of the total weight :math:`m` is :math:`1 - \sum_c (m_c / m)^2`.
 
     Parameters
     ----------
     criterion : {"gini", "entropy", "log_loss"}, default="gini"
-        The impurity. "log_loss" is another name of "entropy", which is in bits.
+        The impurity. "log_loss" is another name for "entropy", which is measured in bits.
     max_depth : int or None, default=None
-        The most splits on the way to a leaf; None: no limit.
+        The maximum depth of the tree. If None, the depth is not limited.
     min_samples_split : int or float, default=2
-        The rows that a node must have to be split; a float is a share of the training rows.
-    min_samples_leaf : int or float, default=1
-        The rows that each leaf must have; a float is a share of the training rows.
-    min_weight_fraction_leaf : float, default=0.0
-        The share of the weights of all training rows that each leaf must have.
-    min_impurity_decrease : float, default=0.0
-        The decrease of impurity that a split must reach, times the share of all training rows
-        that the node has.
-    ccp_alpha : float, default=0.0
-        The penalty per leaf of minimal cost-complexity pruning (Breiman et al. 1984).
-    max_bins : int, default=255
-        The most bins of a feature, 2 to 255.
-    categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
-        The columns of categories. "from_dtype": those of a data frame with categories, strings or
-        objects. An array is a mask, or has numbers or names of columns. None: no column.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the choice between features whose best splits are equally good.
-    class_weight : dict, "balanced" or None, default=None
-        Factors of the weights of rows. A dict holds the factor of each class by its label, 1 for
-        labels that it lacks. "balanced" is the inverse frequency of the class among the training
+        The minimum number of rows of a node that is split. A float is a fraction of the training
         rows.
+    min_samples_leaf : int or float, default=1
+        The minimum number of rows of a leaf. A float is a fraction of the training rows.
+    min_weight_fraction_leaf : float, default=0.0
+        The minimum weight of a leaf, as a fraction of the total weight of the training rows.
+    min_impurity_decrease : float, default=0.0
+        The minimum decrease of impurity by a split, weighted by the fraction of the training rows
+        that are in the node, as in scikit-learn.
+    ccp_alpha : float, default=0.0
+        The penalty per leaf in minimal cost-complexity pruning (Breiman et al. 1984).
+    max_bins : int, default=255
+        The maximum number of bins of a feature, from 2 to 255.
+    categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
+        The categorical columns. "from_dtype" selects the columns of a data frame whose dtype is
+        categorical, string or object. An array is a boolean mask, or holds column indices or
+        names. If None, no column is categorical.
+    random_state : int, RandomState instance or None, default=None
+        The seed of the random choice between features whose best splits are equally good.
+    class_weight : dict, "balanced" or None, default=None
+        The factor by which the weights of the rows of each class are multiplied. A dict maps class
+        labels to factors; the factor of missing labels is 1. "balanced" makes factors inversely
+        proportional to the number of training rows of each class.
 
     Attributes
     ----------
@@ -324,9 +327,9 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     tree_ : Tree
         The nodes of the tree.
     binning_ : Binning
-        Edges of bins, and categories.
+        The edges of the bins, and the categories.
     feature_importances_ : ndarray of shape (n_features,)
-        The share of each feature in the total decrease of impurity.
+        The fraction of the total decrease of impurity that each feature contributes.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -334,18 +337,19 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
 
     See Also
     --------
-    HistTreeRegressor : The same for numbers.
+    HistTreeRegressor : The same kind of tree for regression.
     tree_cross_validate : Grows the trees of all folds jointly.
 
     Notes
     -----
-    Missing values are tried on both sides of each split. If a node has none in training, missing
-    values in prediction go to the larger child. Categories are ordered by their mean target; with
-    more than two classes, each category is tried against the others. Categories unseen in a node
-    go where missing values go.
+    For each split, missing values are tried on both sides. If the training rows of a node have no
+    missing value, missing values are sent to the larger child in prediction. Categories are
+    ordered by their mean target. If there are more than two classes, each single category is tried
+    against all others instead. Categories without training rows in a node are treated as missing
+    values.
 
-    Weights are rounded to fixed-point numbers, so that sums do not depend on the order of rows;
-    integers stay as they are.
+    Weights are rounded to fixed-point numbers, so that sums do not depend on the order of rows.
+    Integer weights are not changed.
 
     References
     ----------
@@ -371,7 +375,7 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     class_weight: dict[Any, float] | Literal["balanced"] | None = None
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the shares of the classes in the leaf of each row.
+        """Return the class probabilities of each row: the fractions of the classes in its leaf.
 
         Parameters
         ----------
@@ -381,13 +385,13 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            They sum to 1.
+            The probabilities of each row sum to 1.
         """
         leaf = self.apply(X)
-        return shares_of(self.tree_.values)[leaf]
+        return class_fractions(self.tree_.values)[leaf]
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Return the logarithms of the shares of the classes in the leaf of each row.
+        """Return the logarithms of the class probabilities of each row.
 
         Parameters
         ----------
@@ -413,13 +417,13 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         Returns
         -------
         ndarray of shape (n_samples,)
-            Class labels; of equally frequent ones the first.
+            Class labels. If several classes are equally frequent, the first of them.
         """
         leaf = self.apply(X)
         return self.classes_[self.tree_.values.argmax(axis=1)[leaf]]
 
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        y = _column_of(y)
+        y = _to_column(y)
         classes = find_classes(y)
         return as_codes(y, classes), classes
 
@@ -432,25 +436,27 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         if isinstance(self.class_weight, dict):
             return np.tile(weights_of_classes(self.class_weight, classes), (n_trees, 1))
         counts = np.bincount(targets, minlength=n_classes)
-        of_trees = [counts]
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
-            of_trees.append(counts - np.bincount(targets[begin:end], minlength=n_classes))
-        trained = np.array(of_trees, np.float64)
-        return trained.sum(axis=1, keepdims=True) / (n_classes * np.maximum(trained, 1.0))
+        counts_by_tree = [counts]
+        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+            counts_by_tree.append(counts - np.bincount(targets[start:stop], minlength=n_classes))
+        train_counts = np.array(counts_by_tree, np.float64)
+        return train_counts.sum(axis=1, keepdims=True) / (
+            n_classes * np.maximum(train_counts, 1.0)
+        )
 
     def _impurity(self, targets: np.ndarray, weights: np.ndarray | None) -> float:
-        shares = shares_of(self.tree_.values[:1])[0]
+        fractions = class_fractions(self.tree_.values[:1])[0]
         if self.criterion == "gini":
-            return float(1 - np.sum(shares**2))
-        positive = shares[shares > 0]
+            return float(1 - np.sum(fractions**2))
+        positive = fractions[fractions > 0]
         return float(-np.sum(positive * np.log2(positive)))
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
-    r"""Decision tree for numbers, on features cut into at most 255 bins.
+    r"""Decision tree regressor on features that are divided into at most 255 bins.
 
-    In a cross-validation, the trees of all folds are grown jointly. A node is split where the
+    In a cross-validation, the trees of all folds are grown jointly. Each node is split so that the
     variance :math:`\frac{1}{n} \sum_i (y_i - \bar y)^2` decreases most.
 
     Parameters
@@ -458,34 +464,36 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     criterion : {"squared_error"}, default="squared_error"
         The impurity.
     max_depth : int or None, default=None
-        The most splits on the way to a leaf; None: no limit.
+        The maximum depth of the tree. If None, the depth is not limited.
     min_samples_split : int or float, default=2
-        The rows that a node must have to be split; a float is a share of the training rows.
+        The minimum number of rows of a node that is split. A float is a fraction of the training
+        rows.
     min_samples_leaf : int or float, default=1
-        The rows that each leaf must have; a float is a share of the training rows.
+        The minimum number of rows of a leaf. A float is a fraction of the training rows.
     min_weight_fraction_leaf : float, default=0.0
-        The share of the weights of all training rows that each leaf must have.
+        The minimum weight of a leaf, as a fraction of the total weight of the training rows.
     min_impurity_decrease : float, default=0.0
-        The decrease of impurity that a split must reach, times the share of all training rows
-        that the node has.
+        The minimum decrease of impurity by a split, weighted by the fraction of the training rows
+        that are in the node, as in scikit-learn.
     ccp_alpha : float, default=0.0
-        The penalty per leaf of minimal cost-complexity pruning (Breiman et al. 1984).
+        The penalty per leaf in minimal cost-complexity pruning (Breiman et al. 1984).
     max_bins : int, default=255
-        The most bins of a feature, 2 to 255.
+        The maximum number of bins of a feature, from 2 to 255.
     categorical_features : {"from_dtype"}, array-like or None, default="from_dtype"
-        The columns of categories. "from_dtype": those of a data frame with categories, strings or
-        objects. An array is a mask, or has numbers or names of columns. None: no column.
+        The categorical columns. "from_dtype" selects the columns of a data frame whose dtype is
+        categorical, string or object. An array is a boolean mask, or holds column indices or
+        names. If None, no column is categorical.
     random_state : int, RandomState instance or None, default=None
-        Seed of the choice between features whose best splits are equally good.
+        The seed of the random choice between features whose best splits are equally good.
 
     Attributes
     ----------
     tree_ : Tree
         The nodes of the tree.
     binning_ : Binning
-        Edges of bins, and categories.
+        The edges of the bins, and the categories.
     feature_importances_ : ndarray of shape (n_features,)
-        The share of each feature in the total decrease of impurity.
+        The fraction of the total decrease of impurity that each feature contributes.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -493,13 +501,13 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
 
     See Also
     --------
-    HistTreeClassifier : The same for classes.
+    HistTreeClassifier : The same kind of tree for classification.
     tree_cross_validate : Grows the trees of all folds jointly.
 
     Notes
     -----
-    Targets are rounded to fixed-point numbers of up to 52 binary digits, so that sums do not
-    depend on the order of rows. See ``HistTreeClassifier`` for missing values, categories and
+    Targets are rounded to fixed-point numbers of up to 52 bits, so that sums do not depend on the
+    order of rows. See ``HistTreeClassifier`` for missing values, categories and
     weights.
 
     Examples
@@ -529,44 +537,46 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            In the unit of y.
+            The predicted targets.
         """
         leaf = self.apply(X)
         return self.tree_.values[leaf]
 
     def _targets(self, y: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        return as_numbers(_column_of(y)), None
+        return as_numbers(_to_column(y)), None
 
     def _impurity(self, targets: np.ndarray, weights: np.ndarray | None) -> float:
         mean = np.average(targets, weights=weights)
         return float(np.average((targets - mean) ** 2, weights=weights))
 
 
-def shares_of(masses: np.ndarray) -> np.ndarray:
-    """Return the shares of classes, which are equal if the masses are 0."""
+def class_fractions(masses: np.ndarray) -> np.ndarray:
+    """Return class masses divided by their sum in each row; equal fractions if the sum is 0."""
     totals = masses.sum(axis=1, keepdims=True)
-    shares = np.full_like(masses, 1 / masses.shape[1])
-    return np.divide(masses, totals, out=shares, where=totals > 0)
+    fractions = np.full_like(masses, 1 / masses.shape[1])
+    return np.divide(masses, totals, out=fractions, where=totals > 0)
 
 
-def _column_of(y: Any) -> np.ndarray:
+def _to_column(y: Any) -> np.ndarray:
     with naming("y"):
         y = check_array(y, ensure_2d=False, dtype=None, ensure_all_finite=False, input_name="y")
         return column_or_1d(y, warn=True)
 
 
 def weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the penalties at which nodes become leaves (Breiman et al. 1984).
+    """Return the penalties at which a split becomes a leaf (Breiman et al. 1984).
 
     Parameters
     ----------
     nodes : ndarray of shape (n_nodes,), RECORD
-        Of one tree.
+        The nodes of one tree.
 
     Returns
     -------
-    alphas, decreases, n_leaves : ndarray of shape (n_steps,)
-        The penalties, ascending from 0, and the remaining decreases of impurity and leaves.
+    alphas : ndarray of shape (n_steps,)
+        The penalties, ascending from 0.
+    decreases, n_leaves : ndarray of shape (n_steps,)
+        The total decrease of impurity and the number of leaves of the tree at each penalty.
     """
     n = len(nodes)
     gains, leaves = nodes["decrease"].copy(), np.ones(n, np.int64)
@@ -580,26 +590,26 @@ def weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
         (gains[i] / (leaves[i] - 1), i) for i in np.flatnonzero(is_split).tolist()
     ]
     heapify(heap)
-    alphas, left_over, n_leaves = [0.0], [float(gains[0])], [int(leaves[0])]
+    alphas, decreases, n_leaves = [0.0], [float(gains[0])], [int(leaves[0])]
     while heap:
         alpha, i = heappop(heap)
         if not is_split[i] or alpha != gains[i] / (leaves[i] - 1):
-            continue  # the split is pruned, or has a newer entry
+            continue  # the split is pruned already, or has a newer entry in the heap
         stack = [i]
         while stack:
-            below = stack.pop()
-            if is_split[below]:
-                is_split[below] = False
-                stack += [int(nodes["left"][below]), int(nodes["right"][below])]
-        lost, fewer = gains[i], leaves[i] - 1
-        above = int(i)
-        while above >= 0:
-            gains[above] -= lost
-            leaves[above] -= fewer
-            if is_split[above]:
-                heappush(heap, (gains[above] / (leaves[above] - 1), above))
-            above = int(nodes["parent"][above])
+            descendant = stack.pop()
+            if is_split[descendant]:
+                is_split[descendant] = False
+                stack += [int(nodes["left"][descendant]), int(nodes["right"][descendant])]
+        lost_gain, n_lost_leaves = gains[i], leaves[i] - 1
+        ancestor = int(i)
+        while ancestor >= 0:
+            gains[ancestor] -= lost_gain
+            leaves[ancestor] -= n_lost_leaves
+            if is_split[ancestor]:
+                heappush(heap, (gains[ancestor] / (leaves[ancestor] - 1), ancestor))
+            ancestor = int(nodes["parent"][ancestor])
         alphas.append(max(float(alpha), alphas[-1]))
-        left_over.append(float(gains[0]))
+        decreases.append(float(gains[0]))
         n_leaves.append(int(leaves[0]))
-    return np.array(alphas), np.array(left_over), np.array(n_leaves)
+    return np.array(alphas), np.array(decreases), np.array(n_leaves)

@@ -200,8 +200,8 @@ def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
     alone = growth(limits, together=False)
     for number in range(n_folds + 1):
         assert_equal_trees(together, alone, number)
-    assert together.numbers[3] <= together.numbers[4] == alone.numbers[4]
-    assert weighted or n_folds == 2 or together.numbers[3] < together.numbers[4]
+    assert together.summary[3] <= together.summary[4] == alone.summary[4]
+    assert weighted or n_folds == 2 or together.summary[3] < together.summary[4]
 
 
 @pytest.mark.parametrize("kind", TREES)
@@ -215,7 +215,7 @@ def test_threads_change_no_bit(kind):
         assert len(other.records) == len(one.records)
         for name in set(one.records.dtype.names) - {"node", "left_set"}:
             np.testing.assert_array_equal(other.records[name], one.records[name])
-        for name in ("sums", "sizes", "roots", "rows", "firsts"):
+        for name in ("sums", "sizes", "roots", "rows", "row_offsets"):
             np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
         is_set = one.records["left_set"] >= 0
         sets = (each.sets[each.records["left_set"][is_set]] for each in (one, other))
@@ -335,11 +335,11 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
         limits = Limits.of(clone(tree).set_params(**settings))
         own = growth(limits)
         assert forest.covers(limits)
-        leaves, others = forest.ends(limits)[1], own.ends(limits)[1]
+        leaves, others = forest.prune(limits)[1], own.prune(limits)[1]
         for number in range(6):
             sets = set(leaves.tolist()), set(others.tolist())
             assert_equal_trees(forest, own, number, *sets)
-        values = forest.by_row(leaves, forest.values(leaves))
+        values = forest.expand_to_rows(leaves, forest.values(leaves))
         np.testing.assert_array_equal(values, own.by_row(others, own.values(others)))
 
 
@@ -353,7 +353,7 @@ def test_a_node_of_min_samples_split_rows_is_split(kind, n_rows):
     own = growth(limits)
     is_leaf = own.records["left"] < 0
     assert np.all(own.records["n_rows"][~is_leaf] >= n_rows)
-    assert len(forest.ends(limits)[1]) == np.count_nonzero(is_leaf)
+    assert len(forest.prune(limits)[1]) == np.count_nonzero(is_leaf)
 
 
 def test_what_a_forest_covers():
@@ -676,7 +676,7 @@ def test_a_fold_whose_training_rows_lack_a_class():
     rare = np.where(np.arange(len(y)) < 5, 9, y)
     ids = np.arange(len(y)) // 100
     tree = HistTreeClassifier(random_state=0)
-    with pytest.warns(UserWarning, match="training rows of fold 0 have no row of class 9"):
+    with pytest.warns(UserWarning, match="training set of fold 0 has no row of class 9"):
         result = tree_cross_validate(tree, X, rare, cv=ids)
     alone = tree_cross_validate(tree, X, rare, cv=ids, method="standard")
     np.testing.assert_array_equal(result.test_score, alone.test_score)

@@ -11,7 +11,7 @@ def grow(
     has_missing: np.ndarray,
     is_categorical: np.ndarray,
     bounds: np.ndarray,
-    own: np.ndarray,
+    held_out: np.ndarray,
     factors: np.ndarray,
     min_leaf: np.ndarray,
     min_split: np.ndarray,

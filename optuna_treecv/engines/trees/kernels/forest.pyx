@@ -1,15 +1,15 @@
-"""The trees of all folds, and that of all rows, grown jointly (Blockeel & Struyf 2001).
+"""Grows the trees of all folds and the tree of all rows jointly (Blockeel & Struyf 2001).
 
-Rows lie in the order of their folds, and every partition of a node is stable. So the rows of each fold are
-neighbours in every node, and one table of all rows of a node with one table per fold gives the training rows of each
-tree as a difference (``split_search.pxd``). Trees that choose the same split stay together, and where they choose
-different ones the node branches. Test rows travel with the training rows of the others, so each row arrives at a
-leaf of the tree of its fold.
+Rows are ordered by fold, and the rows of a node are partitioned in a stable way. The rows of each fold are therefore
+contiguous in every node. The sums over the training rows of a tree are the difference between the table of all rows of
+the node and the table of the fold that the tree holds out (``split_search.pxd``). Trees that choose the same split
+share the children; if trees choose different splits, the node branches. The test rows of a tree are partitioned
+together with the training rows of the other trees, so each row reaches its leaf in the tree that holds out its fold.
 
-This file makes the nodes one after the other. The smaller child is grown first, so that at most log2(n) nodes per
-branching wait with tables. Its parts:
+This file creates the nodes one after the other. The smaller child is grown first, so that for each branching at most
+log2(n) nodes with tables are waiting. The other files:
 
-* ``forest_nodes.pxd``: nodes and branches, and what all nodes share.
+* ``forest_nodes.pxd``: nodes and branches, and the data that all nodes share.
 * ``forest_tables.pyx``: the tables of a node.
 * ``forest_search.pyx``: the best split of each tree in a node.
 """
@@ -45,18 +45,18 @@ from optuna_treecv.engines.trees.kernels.forest_tables cimport make_root_tables
 from optuna_treecv.engines.trees.kernels.forest_tables cimport make_tables
 from optuna_treecv.engines.trees.kernels.records cimport Record
 from optuna_treecv.engines.trees.kernels.records cimport epsilon
-from optuna_treecv.engines.trees.kernels.split_search cimport COUNTED_CLASSES
+from optuna_treecv.engines.trees.kernels.split_search cimport MAX_COUNTED_CLASSES
 from optuna_treecv.engines.trees.kernels.split_search cimport Count
-from optuna_treecv.engines.trees.kernels.split_search cimport MOST_BINS
+from optuna_treecv.engines.trees.kernels.split_search cimport MAX_BINS
 from optuna_treecv.engines.trees.kernels.split_search cimport Search
 from optuna_treecv.engines.trees.kernels.split_search cimport Split
 from optuna_treecv.engines.trees.kernels.split_search cimport goes_left
 from optuna_treecv.engines.trees.kernels.split_search cimport is_pure
-from optuna_treecv.engines.trees.kernels.split_search cimport mass_in
-from optuna_treecv.engines.trees.kernels.split_search cimport rows_in
+from optuna_treecv.engines.trees.kernels.split_search cimport sum_mass
+from optuna_treecv.engines.trees.kernels.split_search cimport count_rows
 
 
-#: The NumPy type of a record.
+#: The structured dtype of ``Record``.
 RECORD: np.dtype = np.dtype([
     ("decrease", np.float64), ("left", np.int32), ("right", np.int32), ("feature", np.int32), ("left_set", np.int32),
     ("n_rows", np.int32), ("depth", np.int32), ("tree", np.int16), ("bin", np.uint8), ("missing_left", np.uint8),
@@ -64,19 +64,19 @@ RECORD: np.dtype = np.dtype([
 ])
 
 
-# --- Records and the leaves of test rows; a record is a leaf until its tree is split there ---
+# --- Records and the leaves of test rows; a record is a leaf until its node is split ---
 
 
 cdef int32_t add_record(
     Forest *forest, int32_t parent, int32_t tree, int32_t depth, const int64_t *sums, Count of_type
 ) noexcept nogil:
-    """Add a leaf; return its number, or -1 where memory has run out."""
+    """Append the record of a leaf and return its index, or -1 if memory has run out."""
     cdef Py_ssize_t i, room
     cdef Py_ssize_t size = forest.search.size
     cdef void *more
     cdef Record *record
-    if forest.n_records == forest.room:
-        room = 2 * forest.room + 64
+    if forest.n_records == forest.capacity:
+        room = 2 * forest.capacity + 64
         more = PyMem_RawRealloc(forest.records, room * sizeof(Record))
         if more != NULL:
             forest.records = <Record *> more
@@ -85,11 +85,11 @@ cdef int32_t add_record(
             forest.failed = True
             return -1
         forest.sums = more
-        forest.room = room
+        forest.capacity = room
     record = &forest.records[forest.n_records]
     record.decrease = 0
     record.left = record.right = record.feature = record.left_set = -1
-    record.n_rows = <int32_t> rows_in(&forest.search, sums)
+    record.n_rows = <int32_t> count_rows(&forest.search, sums)
     record.depth = depth
     record.tree = <int16_t> tree
     record.bin = record.missing_left = 0
@@ -102,21 +102,22 @@ cdef int32_t add_record(
 
 
 cdef int32_t add_set(Forest *forest, const uint64_t *left_set) noexcept nogil:
+    """Append a set of categories and return its index, or -1 if memory has run out."""
     cdef void *more
-    if forest.n_sets == forest.room_sets:
-        more = PyMem_RawRealloc(forest.sets, (2 * forest.room_sets + 16) * 32)
+    if forest.n_sets == forest.capacity_sets:
+        more = PyMem_RawRealloc(forest.sets, (2 * forest.capacity_sets + 16) * 32)
         if more == NULL:
             forest.failed = True
             return -1
         forest.sets = <uint64_t *> more
-        forest.room_sets = 2 * forest.room_sets + 16
+        forest.capacity_sets = 2 * forest.capacity_sets + 16
     memcpy(forest.sets + 4 * forest.n_sets, left_set, 32)
     forest.n_sets += 1
     return <int32_t> (forest.n_sets - 1)
 
 
-cdef void note_split(Forest *forest, Node *node, Py_ssize_t member, double decrease) noexcept nogil:
-    """Write a split to the record of a tree."""
+cdef void write_split(Forest *forest, Node *node, Py_ssize_t member, double decrease) noexcept nogil:
+    """Write the best split of a tree of a node to its record."""
     cdef const Split *split = &node.splits[member]
     cdef int32_t number = add_set(forest, split.left_set) if split.by_set else -1
     cdef Record *record = &forest.records[node.records[member]]
@@ -127,21 +128,21 @@ cdef void note_split(Forest *forest, Node *node, Py_ssize_t member, double decre
     record.missing_left = split.missing_left
 
 
-cdef void end_at(Forest *forest, Node *node, int32_t tree, int32_t record) noexcept nogil:
-    """Record the leaf of the test rows of a tree."""
-    cdef int32_t fold = forest.own[tree]
+cdef void set_leaf(Forest *forest, Node *node, int32_t tree, int32_t record) noexcept nogil:
+    """Write the leaf of the rows of a node that a tree tests."""
+    cdef int32_t fold = forest.held_out[tree]
     cdef Py_ssize_t i, part
     if fold < 0:
         return
     part = part_of(node, fold)
     for i in range(node.bounds[part], node.bounds[part + 1]):
-        forest.leaf[node.rows.of[i]] = record
+        forest.leaf[node.rows.indices[i]] = record
 
 
-cdef void end_closed(
+cdef void set_leaves_of_children(
     Forest *forest, const Node *node, const Branch *branch, const Node *left, const Node *right
 ) noexcept nogil:
-    """Record the leaf of the test rows for the trees of a branch with a leaf as a child."""
+    """Write the leaves of test rows for the trees of a branch of which a child is a leaf."""
     cdef Py_ssize_t i, j, part, n_left = 0, n_right = 0
     cdef int32_t member, tree, n_bins, row
     cdef bint ends_left, ends_right
@@ -155,15 +156,15 @@ cdef void end_closed(
         ends_right = n_right == right.n_trees or right.trees[n_right] != tree
         n_left += not ends_left
         n_right += not ends_right
-        if forest.own[tree] < 0 or not (ends_left or ends_right):
+        if forest.held_out[tree] < 0 or not (ends_left or ends_right):
             continue
         record = &forest.records[node.records[member]]
         split = &node.splits[member]
         bins = forest.bins + split.feature * forest.n_rows
         n_bins = forest.n_bins[split.feature]
-        part = part_of(node, forest.own[tree])
+        part = part_of(node, forest.held_out[tree])
         for j in range(node.bounds[part], node.bounds[part + 1]):
-            row = node.rows.of[j]
+            row = node.rows.indices[j]
             if goes_left(split, n_bins, bins[row]):
                 if ends_left:
                     forest.leaf[row] = record.left
@@ -174,12 +175,12 @@ cdef void end_closed(
 # --- Nodes ---
 
 
-cdef bint are_alike(Forest *forest, const Node *node, const Split *a, const Split *b) noexcept nogil:
+cdef bint split_alike(Forest *forest, const Node *node, const Split *a, const Split *b) noexcept nogil:
     """Return whether two splits send all rows of a node to the same sides."""
     cdef Py_ssize_t i
     cdef const uint8_t *bins
     cdef int32_t n_bins
-    cdef uint8_t differs[MOST_BINS]
+    cdef uint8_t differs[MAX_BINS]
     cdef bint any_differs = False
     if a.feature != b.feature:
         return False
@@ -191,13 +192,13 @@ cdef bint are_alike(Forest *forest, const Node *node, const Split *a, const Spli
         return True
     bins = forest.bins + a.feature * forest.n_rows
     for i in range(node.begin, node.end):
-        if differs[bins[node.rows.of[i]]]:
+        if differs[bins[node.rows.indices[i]]]:
             return False
     return True
 
 
 cdef void push_branches(Forest *forest, Node *node, uint8_t *waits) noexcept nogil:
-    """Put a branch on the stack for each group of trees with the same split; ``waits`` marks those with a split."""
+    """Push a branch onto the stack for each group of trees with the same split; ``waits`` marks trees with a split."""
     cdef Py_ssize_t member, other
     cdef Branch *branch
     for member in range(node.n_trees):
@@ -212,7 +213,7 @@ cdef void push_branches(Forest *forest, Node *node, uint8_t *waits) noexcept nog
         for other in range(member, node.n_trees):
             if not waits[other]:
                 continue
-            if other == member or are_alike(forest, node, &node.splits[member], &node.splits[other]):
+            if other == member or split_alike(forest, node, &node.splits[member], &node.splits[other]):
                 branch.members[branch.n_trees] = <int32_t> other
                 branch.n_trees += 1
                 waits[other] = False
@@ -222,7 +223,7 @@ cdef void push_branches(Forest *forest, Node *node, uint8_t *waits) noexcept nog
 
 
 cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
-    """Find the splits of all trees of a node, and push its branches on the stack. A node without splits is dropped."""
+    """Find the splits of all trees of a node, and push its branches onto the stack. Free the node if none is split."""
     cdef Py_ssize_t member
     cdef double decrease
     cdef uint8_t *is_split = <uint8_t *> allocate(forest, node.n_trees)
@@ -234,9 +235,9 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
         decrease = decrease_of(forest, node, member)
         is_split[member] = decrease + epsilon() >= forest.min_decrease
         if is_split[member]:
-            note_split(forest, node, member, decrease)
+            write_split(forest, node, member, decrease)
         else:
-            end_at(forest, node, node.trees[member], node.records[member])
+            set_leaf(forest, node, node.trees[member], node.records[member])
     push_branches(forest, node, is_split)
     PyMem_RawFree(is_split)
     if node.n_branches == 0:
@@ -247,17 +248,20 @@ cdef void open_node(Forest *forest, Node *node, Count of_type) noexcept nogil:
 
 
 cdef bint may_split(Forest *forest, int32_t tree, int32_t depth, const int64_t *sums) noexcept nogil:
-    """Return whether a node of a tree may be split."""
-    cdef int64_t n = rows_in(&forest.search, sums)
+    """Return whether a node may be split, by its depth and its sums over the training rows of a tree."""
+    cdef int64_t n = count_rows(&forest.search, sums)
     if depth >= forest.max_depth or n < forest.min_split[tree] or n < 2 * forest.min_leaf[tree]:
         return False
     forest.search.factors = forest.factors + tree * forest.search.n_classes
     forest.search.best = NULL
-    return mass_in(&forest.search, sums) > 0 and not is_pure(&forest.search, sums)
+    return sum_mass(&forest.search, sums) > 0 and not is_pure(&forest.search, sums)
 
 
 cdef Node *make_child(Forest *forest, Node *node, Branch *branch, bint is_left, Count of_type) noexcept nogil:
-    """Add the records of a child, and return it with those trees that may be split there; NULL without memory."""
+    """Append the records of a child, and return the child with the trees that may be split there.
+
+    Return NULL if memory has run out.
+    """
     cdef Py_ssize_t size = forest.search.size
     cdef Node *child = make_node(forest, branch.n_trees)
     cdef int64_t *sums
@@ -297,15 +301,15 @@ cdef int32_t partition(
     Forest *forest,
     const Node *node,
     const Split *split,
-    int32_t *to,                # OUT, may be the node's own rows
-    int32_t shift,              # the node's first row that is written to ``to[0]``
+    int32_t *to,                # OUT, may be the row indices of the node itself
+    int32_t shift,              # the position in the node that is written to ``to[0]``
     int32_t *left_bounds,       # OUT, (n_parts + 1,)
-    int32_t *right_bounds,      # OUT, likewise
+    int32_t *right_bounds,      # OUT, (n_parts + 1,)
 ) noexcept nogil:
-    """Write the rows that go left, then the others, both in their order; return where these begin."""
-    cdef uint8_t left_of[MOST_BINS]
+    """Write the rows that go left, then those that go right, in stable order; return the start of the latter."""
+    cdef uint8_t left_of[MAX_BINS]
     cdef const uint8_t *bins = forest.bins + split.feature * forest.n_rows
-    cdef const int32_t *rows = node.rows.of
+    cdef const int32_t *rows = node.rows.indices
     cdef int32_t n_bins = forest.n_bins[split.feature]
     cdef Py_ssize_t i, part
     cdef Py_ssize_t n_left = node.begin - shift, n_right = 0
@@ -344,7 +348,7 @@ cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *righ
         rows = make_rows(forest, node.end - node.begin)
         if rows == NULL:
             return False
-    cut = partition(forest, node, &node.splits[branch.members[0]], rows.of, shift, left.bounds, right.bounds)
+    cut = partition(forest, node, &node.splits[branch.members[0]], rows.indices, shift, left.bounds, right.bounds)
     left.rows = right.rows = rows
     rows.n_users += 2
     left.begin, left.end = node.begin - shift, cut
@@ -353,21 +357,21 @@ cdef bint move_rows(Forest *forest, const Branch *branch, Node *left, Node *righ
 
 
 cdef void grow_branch(Forest *forest, Branch *branch, Count of_type) noexcept nogil:
-    """Make the children of a branch, and open them."""
+    """Create the children of a branch and find their splits."""
     cdef Node *node = branch.node
     cdef Node *left = make_child(forest, node, branch, True, of_type)
     cdef Node *right = make_child(forest, node, branch, False, of_type)
     cdef Node *small = left
     cdef Node *large = right
     if left != NULL and right != NULL:
-        end_closed(forest, node, branch, left, right)
+        set_leaves_of_children(forest, node, branch, left, right)
     if not forest.failed and left.n_trees + right.n_trees > 0 and move_rows(forest, branch, left, right):
         if left.end - left.begin > right.end - right.begin:
             small, large = right, left
         make_tables(forest, node, branch, small, large, of_type)
         make_single(forest, left)
         make_single(forest, right)
-        # The smaller one is grown first, because it comes on top of the stack.
+        # The branches of the smaller child are grown first, because they are on top of the stack.
         if large.n_trees > 0 and not forest.failed:
             open_node(forest, large, of_type)
             large = NULL
@@ -382,7 +386,7 @@ cdef void grow_branch(Forest *forest, Branch *branch, Count of_type) noexcept no
 
 
 cdef void sum_rows(const Forest *forest, Py_ssize_t begin, Py_ssize_t end, int64_t *sums) noexcept nogil:
-    """Write the sums of a range of gathered rows."""
+    """Write the sums over a range of gathered rows."""
     cdef Py_ssize_t i
     memset(sums, 0, forest.search.size * sizeof(int64_t))
     for i in range(begin, end):
@@ -390,7 +394,10 @@ cdef void sum_rows(const Forest *forest, Py_ssize_t begin, Py_ssize_t end, int64
 
 
 cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count of_type) noexcept nogil:
-    """Add the records of all roots, and return the node of those trees that may be split; NULL without memory."""
+    """Append the records of all roots, and return the root node with the trees that may be split.
+
+    Return NULL if memory has run out.
+    """
     cdef Search *search = &forest.search
     cdef Py_ssize_t size = search.size
     cdef Node *root = make_node(forest, forest.n_trees)
@@ -406,7 +413,7 @@ cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count
         return NULL
     root.rows.n_users = 1
     for i in range(forest.n_rows):
-        root.rows.of[i] = <int32_t> i
+        root.rows.indices[i] = <int32_t> i
     root.begin, root.end, root.depth, root.path = 0, <int32_t> forest.n_rows, 0, seed
     root.is_single, root.n_parts = False, forest.n_folds
     for i in range(forest.n_folds + 1):
@@ -416,20 +423,20 @@ cdef Node *make_root(Forest *forest, const int64_t *bounds, uint64_t seed, Count
     for i in range(forest.n_trees):
         sums = root.sums + n_open * size
         memcpy(sums, forest.entry, size * sizeof(int64_t))
-        fold = forest.own[i]
+        fold = forest.held_out[i]
         if fold >= 0:
             sum_rows(forest, bounds[fold], bounds[fold + 1], forest.missing)
             for j in range(size):
                 sums[j] -= forest.missing[j]
         record = add_record(forest, -1, <int32_t> i, 0, sums, of_type)
         search.factors = forest.factors + i * search.n_classes
-        forest.masses[i] = mass_in(search, sums)
+        forest.masses[i] = sum_mass(search, sums)
         if record >= 0 and may_split(forest, <int32_t> i, 0, sums):
             root.trees[n_open] = <int32_t> i
             root.records[n_open] = record
             n_open += 1
         elif record >= 0:
-            end_at(forest, root, <int32_t> i, record)
+            set_leaf(forest, root, <int32_t> i, record)
     root.n_trees = n_open
     make_single(forest, root)
     return root
@@ -462,44 +469,44 @@ def grow(
     const uint8_t [:, ::1] bins,                # IN, (n_features, n_rows)
     const int32_t [::1] classes or None,        # IN, (n_rows,)
     const int64_t [::1] targets or None,        # IN, (n_rows,)
-    const int64_t [::1] weights or None,        # IN, (n_rows,); None: all 1
-    const int32_t [::1] n_bins,                 # IN, (n_features,), without the one of missing values
+    const int64_t [::1] weights or None,        # IN, (n_rows,); None: all weights are 1
+    const int32_t [::1] n_bins,                 # IN, (n_features,), not counting the bin of missing values
     const uint8_t [::1] has_missing,            # IN, (n_features,)
     const uint8_t [::1] is_categorical,         # IN, (n_features,)
-    const int64_t [::1] bounds,                 # IN, (n_folds + 1,), where the rows of each fold begin
-    const int32_t [::1] own,                    # IN, (n_trees,), the fold that a tree leaves out; -1: none
-    const double [:, ::1] factors,              # IN, (n_trees, n_classes), the weights of classes
+    const int64_t [::1] bounds,                 # IN, (n_folds + 1,), the first row of each fold
+    const int32_t [::1] held_out,               # IN, (n_trees,), the fold that each tree holds out; -1: none
+    const double [:, ::1] factors,              # IN, (n_trees, n_classes), the class weights
     const int64_t [::1] min_leaf,               # IN, (n_trees,)
     const int64_t [::1] min_split,              # IN, (n_trees,)
-    double min_share,                           # of the mass of all training rows, that each leaf must have
+    double min_share,                           # the minimum mass of a leaf, as a fraction of the mass of the tree
     int max_depth,
     double min_decrease,
     bint entropy,
-    double unit,                                # of a decrease
-    uint64_t seed,                              # of ties between features
-    int32_t [::1] leaf,                         # OUT, (n_rows,), the record where a row of a fold ends
+    double unit,                                # the factor of a decrease of impurity
+    uint64_t seed,                              # for ties between features
+    int32_t [::1] leaf,                         # OUT, (n_rows,), the record of the leaf of each row of a fold
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """Grow the trees of all folds jointly.
 
     Returns
     -------
     records : ndarray of shape (n_records,), RECORD
-        Tree t begins with record t.
+        Record t is the root of tree t.
     sums : ndarray of shape (n_records, size), int32 or int64
-        The sums of the training rows in each node; see ``split_search.pxd``.
+        The sums over the training rows in each node; see ``split_search.pxd``.
     sets : ndarray of shape (n_sets, 4), uint64
     n_visits, n_visits_alone : int
-        The rows of all nodes that were searched, and those that trees would read that are grown one by one.
+        The number of rows of all searched nodes, and the number that trees grown one by one would read.
     """
     cdef Forest forest
     cdef Py_ssize_t i
     cdef Py_ssize_t n_rows = bins.shape[1], n_features = bins.shape[0]
-    cdef Py_ssize_t n_folds = bounds.shape[0] - 1, n_trees = own.shape[0], n_classes = factors.shape[1]
+    cdef Py_ssize_t n_folds = bounds.shape[0] - 1, n_trees = held_out.shape[0], n_classes = factors.shape[1]
     cdef bint wide = targets is not None or weights is not None
     cdef int32_t narrow_type = 0
     cdef int64_t wide_type = 0
     if (classes is None) == (targets is None) or (classes is None) != (n_classes == 0):
-        raise ValueError("either classes or targets must be given, and factors for classes.")
+        raise ValueError("either classes with factors, or targets without factors must be given.")
     if leaf.shape[0] != n_rows or (
         (classes is not None and classes.shape[0] != n_rows)
         or (targets is not None and targets.shape[0] != n_rows)
@@ -511,7 +518,7 @@ def grow(
     if not (factors.shape[0] == min_leaf.shape[0] == min_split.shape[0] == n_trees):
         raise ValueError("factors, min_leaf and min_split must have one entry per tree.")
     if n_rows >= 2**31 or n_trees >= 2**15 or n_trees < 1 or n_folds > n_rows:
-        raise ValueError("there must be fewer than 2**31 rows and 2**15 trees, and folds with rows.")
+        raise ValueError("there must be fewer than 2**31 rows, 1 to 2**15 - 1 trees, and at most one fold per row.")
     memset(&forest, 0, sizeof(forest))
     forest.bins = &bins[0, 0]
     forest.n_rows, forest.n_features = n_rows, n_features
@@ -520,7 +527,7 @@ def grow(
     forest.weights = &weights[0] if weights is not None else NULL
     forest.n_bins, forest.has_missing, forest.is_categorical = &n_bins[0], &has_missing[0], &is_categorical[0]
     forest.n_folds, forest.n_trees = n_folds, n_trees
-    forest.own = &own[0]
+    forest.held_out = &held_out[0]
     forest.factors = &factors[0, 0] if n_classes else NULL
     forest.min_leaf, forest.min_split = &min_leaf[0], &min_split[0]
     forest.min_share = min_share
@@ -532,16 +539,16 @@ def grow(
     forest.search.weighted = weights is not None
     forest.search.entropy = entropy
     forest.search.counts = (
-        2 < n_classes <= COUNTED_CLASSES and not entropy and weights is None and np.all(np.equal(factors, 1))
+        2 < n_classes <= MAX_COUNTED_CLASSES and not entropy and weights is None and np.all(np.equal(factors, 1))
     )
     forest.search.size = forest.search.weighted + (n_classes if n_classes else 2)
     size = forest.search.size
-    for i in range(MOST_BINS):
+    for i in range(MAX_BINS):
         forest.all_bins[i] = <uint8_t> i
     cdef int64_t [::1] slots_view = np.append(0, np.cumsum(np.add(n_bins, has_missing), dtype=np.int64))
     forest.slots = &slots_view[0]
     forest.any_categorical = np.any(is_categorical)
-    # Room for one node at a time.
+    # The workspace of one node.
     cdef int32_t [:, ::1] row_view = np.empty((2, n_rows), np.int32)
     forest.moved, forest.class_of = &row_view[0, 0], &row_view[1, 0]
     cdef int64_t [:, ::1] number_view = np.empty((2, n_rows), np.int64)
@@ -551,7 +558,7 @@ def grow(
     forest.entry, forest.missing = &sum_view[2, 0], &sum_view[3, 0]
     cdef double [::1] mass_view = np.empty(n_trees)
     forest.masses = &mass_view[0]
-    cdef int64_t [:, ::1] scratch_view = np.empty((1 + n_folds, MOST_BINS * size), np.int64)
+    cdef int64_t [:, ::1] scratch_view = np.empty((1 + n_folds, MAX_BINS * size), np.int64)
     forest.scratch = &scratch_view[0, 0]
     leaf[:] = -1
     try:
@@ -561,7 +568,7 @@ def grow(
             else:
                 grow_all(&forest, &bounds[0], seed, narrow_type)
         if forest.failed:
-            raise MemoryError("the trees of all folds need more memory than there is.")
+            raise MemoryError("the trees of all folds need more memory than is available.")
         records = np.empty(forest.n_records, RECORD)
         sums = np.empty((forest.n_records, size), np.int64 if wide else np.int32)
         sets = np.empty((forest.n_sets, 4), np.uint64)

@@ -1,4 +1,4 @@
-"""The best split of each tree in a node: ``forest_search.pyx``."""
+"""Finds the best split of each tree in a node; see ``forest_search.pyx``."""
 
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport Forest
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport Node

@@ -1,11 +1,12 @@
-"""The search for the best split of each tree in one node.
+"""Finds the best split of each tree in one node.
 
-A node with tables has all sums already. A small node fills one small table per feature and fold, and looks only at the
-bins that occur.
+If the node has tables, all sums are known. Otherwise, the node has few rows: one small table per feature and held-out
+fold is filled, and only the bins that occur are visited.
 
-Where one tree has few training rows, tables cost more than the rows: most bins are empty, and most classes have no
-row. So rows are sorted by their bin, anew for each feature, and classes are numbered anew: those without rows would
-add zeros to every quality. The sums are the same integers, and so the split is the same.
+If only one tree is left and it has at most 32 training rows in the node, tables would take longer than the rows,
+because most bins are empty and most classes have no row. Rows are then sorted by bin for each feature, and only classes
+with rows are summed; the others would add zeros to every quality. The sums are the same integers, so the split is the
+same.
 """
 
 from libc.math cimport INFINITY
@@ -22,14 +23,14 @@ from optuna_treecv.engines.trees.kernels.forest_nodes cimport part_of
 from optuna_treecv.engines.trees.kernels.forest_tables cimport add_rows
 from optuna_treecv.engines.trees.kernels.forest_tables cimport gather
 from optuna_treecv.engines.trees.kernels.forest_tables cimport number_tables
-from optuna_treecv.engines.trees.kernels.split_search cimport MOST_BINS
-from optuna_treecv.engines.trees.kernels.split_search cimport MOST_COUNTED
-from optuna_treecv.engines.trees.kernels.split_search cimport SMALL
+from optuna_treecv.engines.trees.kernels.split_search cimport MAX_BINS
+from optuna_treecv.engines.trees.kernels.split_search cimport MAX_COUNTED_ROWS
+from optuna_treecv.engines.trees.kernels.split_search cimport MAX_ROWS_WITHOUT_TABLES
 from optuna_treecv.engines.trees.kernels.split_search cimport Search
-from optuna_treecv.engines.trees.kernels.split_search cimport end_ordered
+from optuna_treecv.engines.trees.kernels.split_search cimport try_threshold
 from optuna_treecv.engines.trees.kernels.split_search cimport propose
 from optuna_treecv.engines.trees.kernels.split_search cimport quality_of
-from optuna_treecv.engines.trees.kernels.split_search cimport rows_in
+from optuna_treecv.engines.trees.kernels.split_search cimport count_rows
 from optuna_treecv.engines.trees.kernels.split_search cimport scan_counts
 from optuna_treecv.engines.trees.kernels.split_search cimport scan_ordered
 from optuna_treecv.engines.trees.kernels.split_search cimport search_categories
@@ -37,13 +38,13 @@ from optuna_treecv.engines.trees.kernels.split_search cimport split_at
 
 
 cdef enum:
-    CLOSED = -2                 # in place of a feature: the tree is not split here
-    FEW = 32                    # rows; a power of 2, and 256 FEW is an int16
-    FEW_SUMS = FEW + 2
+    NO_SPLIT = -2               # in place of a feature: the tree is not split in this node
+    MAX_FEW_ROWS = 32           # the maximum number of sorted rows; a power of 2; 256 times it fits into an int16
+    MAX_FEW_SUMS = MAX_FEW_ROWS + 2
 
 
 cdef inline void prepare_search(Forest *forest, Node *node, Py_ssize_t member) noexcept nogil:
-    """Point the search to one tree of a node."""
+    """Set up the search for the best split of one tree of a node."""
     cdef Search *search = &forest.search
     cdef int32_t tree = node.trees[member]
     cdef const int64_t *sums = node.sums + member * search.size
@@ -67,30 +68,28 @@ cdef inline void search_feature(
     Py_ssize_t member,
     Py_ssize_t feature,
     const uint8_t *bins,
-    Py_ssize_t n_given,
+    Py_ssize_t n_occurring,
     const Count *total,
     const Count *held,
 ) noexcept nogil:
-    """Improve the best split of a tree by those of one feature, with specialised code for the commonest kinds of
-    sums of an ordered feature.
-    """
+    """Try all splits of a tree by one feature. The most common kinds of sums have specialised code."""
     cdef Search *search = &forest.search
     cdef Search own
     cdef int64_t room[8]
     cdef int32_t f = <int32_t> feature
     cdef int32_t n_bins = forest.n_bins[feature]
     cdef bint has_missing = forest.has_missing[feature]
-    if node.splits[member].feature == CLOSED:
+    if node.splits[member].feature == NO_SPLIT:
         return
     prepare_search(forest, node, member)
     if forest.is_categorical[feature]:
-        search_categories(search, f, n_bins, bins, n_given, total, held, forest.entry)
+        search_categories(search, f, n_bins, bins, n_occurring, total, held, forest.entry)
         return
-    if search.counts and not has_missing and rows_in(search, search.node) <= MOST_COUNTED:
-        scan_counts(search, f, bins, n_given, total, held)
+    if search.counts and not has_missing and count_rows(search, search.node) <= MAX_COUNTED_ROWS:
+        scan_counts(search, f, bins, n_occurring, total, held)
         return
     if search.weighted or search.entropy or (search.n_classes != 2 and search.n_classes != 0):
-        scan_ordered(search, f, n_bins, has_missing, bins, n_given, total, held, forest.entry, forest.missing)
+        scan_ordered(search, f, n_bins, has_missing, bins, n_occurring, total, held, forest.entry, forest.missing)
         return
     own = search[0]
     own.weighted = own.entropy = False
@@ -98,10 +97,10 @@ cdef inline void search_feature(
     own.left, own.other = &room[0], &room[2]
     if search.n_classes == 2:
         own.n_classes = 2
-        scan_ordered(&own, f, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
+        scan_ordered(&own, f, n_bins, has_missing, bins, n_occurring, total, held, &room[4], &room[6])
     else:
         own.n_classes = 0
-        scan_ordered(&own, f, n_bins, has_missing, bins, n_given, total, held, &room[4], &room[6])
+        scan_ordered(&own, f, n_bins, has_missing, bins, n_occurring, total, held, &room[4], &room[6])
 
 
 cdef void search_tables(Forest *forest, Node *node, Count of_type) noexcept nogil:
@@ -135,14 +134,14 @@ cdef extern from *:
 
 cdef Py_ssize_t find_bins(
     const Node *node,
-    const uint8_t *bins,        # (n_rows,), of a feature
-    uint8_t *given,             # OUT, the bins that have rows in the node, ascending
+    const uint8_t *bins,        # (n_rows,), the bins of a feature
+    uint8_t *occurring,             # OUT, the bins with rows in the node, ascending
 ) noexcept nogil:
-    """Find the bins that occur in a node; return how many there are."""
-    cdef const int32_t *rows = node.rows.of
+    """Find the bins that occur in a node, and return their number."""
+    cdef const int32_t *rows = node.rows.indices
     cdef uint64_t present[4]        # a bit for each bin
     cdef uint64_t left
-    cdef Py_ssize_t n_given = 0
+    cdef Py_ssize_t n_occurring = 0
     cdef Py_ssize_t i
     memset(present, 0, sizeof(present))
     for i in range(node.begin, node.end):
@@ -150,28 +149,28 @@ cdef Py_ssize_t find_bins(
     for i in range(4):
         left = present[i]
         while left:
-            given[n_given] = <uint8_t> (64 * i + count_zeros(left))
-            n_given += 1
+            occurring[n_occurring] = <uint8_t> (64 * i + count_zeros(left))
+            n_occurring += 1
             left &= left - 1
-    return n_given
+    return n_occurring
 
 
 cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count of_type) noexcept nogil:
     """Find the best split of each tree of a node without tables."""
     cdef Search *search = &forest.search
     cdef Py_ssize_t size = search.size
-    cdef Py_ssize_t stride = MOST_BINS * size
+    cdef Py_ssize_t stride = MAX_BINS * size
     cdef Py_ssize_t n_tables = number_tables(forest, node)
-    cdef Py_ssize_t feature, member, fold, i, j, k, n_given, begin, end
+    cdef Py_ssize_t feature, member, fold, i, j, k, n_occurring, begin, end
     cdef Count *tables = <Count *> forest.scratch
     cdef Count *held
     cdef const uint8_t *bins
-    cdef uint8_t given[MOST_BINS]
-    cdef int32_t held_of[1 + SMALL]         # of folds with rows in this node
-    cdef int32_t begins[2 + SMALL]
+    cdef uint8_t occurring[MAX_BINS]
+    cdef int32_t held_of[1 + MAX_ROWS_WITHOUT_TABLES]         # for each part, the index of its held table
+    cdef int32_t begins[2 + MAX_ROWS_WITHOUT_TABLES]
     cdef Py_ssize_t n_parts = 0
     gather(forest, node)
-    # The parts of the node's rows: outside of all folds, and each fold that has rows here.
+    # The parts of the node's rows: the rows outside of all folds, and the rows of each fold, if any.
     for fold in range(-1, node.n_parts + 1):
         begin = node.begin if fold < 0 else node.bounds[fold]
         end = node.end if fold == node.n_parts else node.bounds[fold + 1]
@@ -181,7 +180,7 @@ cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count o
         held_of[n_parts] = 0
         if 0 <= fold < node.n_parts:
             for member in range(node.n_trees):
-                if node.is_single or forest.own[node.trees[member]] == fold:
+                if node.is_single or forest.held_out[node.trees[member]] == fold:
                     held_of[n_parts] = node.held[member] if node.held[member] > 0 else -1
         n_parts += 1
     begins[n_parts] = node.end
@@ -191,12 +190,12 @@ cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count o
         if only_categorical and not forest.is_categorical[feature]:
             continue
         bins = forest.bins + feature * forest.n_rows
-        n_given = find_bins(node, bins, given)
-        if n_given < 2:
+        n_occurring = find_bins(node, bins, occurring)
+        if n_occurring < 2:
             continue
         for i in range(n_tables):
-            for j in range(n_given):
-                held = tables + i * stride + given[j] * size
+            for j in range(n_occurring):
+                held = tables + i * stride + occurring[j] * size
                 for k in range(size):
                     held[k] = 0
         if forest.has_missing[feature]:
@@ -209,38 +208,38 @@ cdef void search_rows(Forest *forest, Node *node, bint only_categorical, Count o
             add_rows(forest, node, feature, begins[j], begins[j + 1], 1, tables, held)
         for member in range(node.n_trees):
             held = tables + node.held[member] * stride if node.held[member] > 0 else NULL
-            search_feature(forest, node, member, feature, given, n_given, tables, held)
+            search_feature(forest, node, member, feature, occurring, n_occurring, tables, held)
 
 
-# --- A node of few rows ---
+# --- A node with few rows of one tree ---
 
 
-# The rows of a node, and the sums of those classes that they have.
+# The training rows of a node, and the sums of the classes that occur.
 cdef struct FewRows:
     Py_ssize_t n
-    int32_t rows[FEW]           # their numbers
-    int32_t classes[FEW]        # numbered anew
-    int64_t targets[FEW]
-    int64_t weights[FEW]
-    uint16_t order[FEW]          # FEW bin + place, ascending
-    int32_t sum_of[FEW_SUMS]    # where each sum is among those of all classes
-    double factors[FEW]
-    int64_t node[FEW_SUMS]
-    int64_t left[FEW_SUMS]
-    int64_t other[FEW_SUMS]
-    int64_t missing[FEW_SUMS]
-    int64_t best_left[FEW_SUMS]
+    int32_t rows[MAX_FEW_ROWS]      # their indices
+    int32_t classes[MAX_FEW_ROWS]   # the index among the classes that occur
+    int64_t targets[MAX_FEW_ROWS]
+    int64_t weights[MAX_FEW_ROWS]
+    uint16_t order[MAX_FEW_ROWS]    # MAX_FEW_ROWS * bin + position in ``rows``, ascending
+    int32_t sum_of[MAX_FEW_SUMS]    # the index of each sum in the sums of all classes
+    double factors[MAX_FEW_ROWS]
+    int64_t node[MAX_FEW_SUMS]
+    int64_t left[MAX_FEW_SUMS]
+    int64_t other[MAX_FEW_SUMS]
+    int64_t missing[MAX_FEW_SUMS]
+    int64_t best_left[MAX_FEW_SUMS]
 
 
 cdef inline void read_few(
     const Search *search,
-    FewRows *few,               # INOUT, has its rows
-    Search *own,                # OUT, the same search over the sums of these rows
+    FewRows *few,               # INOUT, ``n`` and ``rows`` are given
+    Search *own,                # OUT, the search over the classes that occur
     const int32_t *classes,     # (n_rows,), or NULL
     const int64_t *targets,     # (n_rows,), or NULL
     const int64_t *weights,     # (n_rows,), or NULL
 ) noexcept nogil:
-    """Read the summands of rows, and renumber their classes, in order."""
+    """Read targets, classes and weights of the rows, and renumber the classes that occur in ascending order."""
     cdef Py_ssize_t first = search.weighted
     cdef Py_ssize_t n_sums = first + (2 if classes == NULL else 0)
     cdef Py_ssize_t i, j, k
@@ -283,13 +282,13 @@ cdef inline void read_few(
 
 
 cdef inline void sort_by_bin(FewRows *few, const uint8_t *bins) noexcept nogil:
-    """Sort by counting how many keys are smaller, eight at a time; no jump depends on the bins."""
+    """Sort rows by bin: the position of a key is the number of smaller keys. No branch depends on the bins."""
     cdef Py_ssize_t i, j, begin
-    cdef int16_t keys[FEW]
+    cdef int16_t keys[MAX_FEW_ROWS]
     cdef int16_t n_smaller[8]
     cdef int16_t key
     for i in range(few.n):
-        keys[i] = <int16_t> (bins[few.rows[i]] * FEW + i)
+        keys[i] = <int16_t> (bins[few.rows[i]] * MAX_FEW_ROWS + i)
     for i in range(few.n, (few.n + 7) & ~<Py_ssize_t> 7):
         keys[i] = 0
     begin = 0
@@ -306,7 +305,7 @@ cdef inline void sort_by_bin(FewRows *few, const uint8_t *bins) noexcept nogil:
 
 
 cdef inline void add_few(const Search *search, const FewRows *few, int32_t place, int64_t *sums) noexcept nogil:
-    """Add a row to sums."""
+    """Add a row to the sums."""
     cdef int64_t w = 1
     if search.weighted:
         w = few.weights[place]
@@ -327,21 +326,21 @@ cdef inline inlined scan_few(
     cdef int32_t bin
     cdef int32_t last = -1
     sort_by_bin(few, bins)
-    if few.order[0] // FEW == few.order[n - 1] // FEW:
+    if few.order[0] // MAX_FEW_ROWS == few.order[n - 1] // MAX_FEW_ROWS:
         return
-    if few.order[n - 1] // FEW == n_bins:
+    if few.order[n - 1] // MAX_FEW_ROWS == n_bins:
         for i in range(search.size):
             few.missing[i] = 0
-        while few.order[n - 1] // FEW == n_bins:
+        while few.order[n - 1] // MAX_FEW_ROWS == n_bins:
             n -= 1
-            add_few(search, few, few.order[n] % FEW, few.missing)
+            add_few(search, few, few.order[n] % MAX_FEW_ROWS, few.missing)
     for i in range(search.size):
         search.left[i] = 0
     for i in range(n):
-        bin = few.order[i] // FEW
+        bin = few.order[i] // MAX_FEW_ROWS
         if bin != last and i > 0:
-            end_ordered(search, feature, last, bin, few.n - n, few.missing)
-        add_few(search, few, few.order[i] % FEW, search.left)
+            try_threshold(search, feature, last, bin, few.n - n, few.missing)
+        add_few(search, few, few.order[i] % MAX_FEW_ROWS, search.left)
         last = bin
     if n < few.n and propose(search, search.left, feature):
         split_at(search, n_bins - 1, False)
@@ -352,9 +351,9 @@ cdef inline void search_few(
     FewRows *few,
     int32_t feature,
     const uint8_t *bins,        # (n_rows,)
-    int32_t n_bins,             # the bin of missing values is behind them
+    int32_t n_bins,             # this is also the bin of missing values
 ) noexcept nogil:
-    """Try all thresholds of an ordered feature, with specialised code for the commonest kinds of sums."""
+    """Try all thresholds of an ordered feature. The most common kinds of sums have specialised code."""
     if search.weighted or search.entropy or search.n_classes > 2:
         scan_few(search, few, feature, bins, n_bins)
     elif search.n_classes == 2:
@@ -368,7 +367,7 @@ cdef inline void search_few(
 
 
 cdef void search_sorted(Forest *forest, Node *node) noexcept nogil:
-    """Find the best split of the only tree of a node of few rows, by an ordered feature."""
+    """Find the best split by an ordered feature, for the only tree of a node with few rows."""
     cdef Search *search = &forest.search
     cdef Search own
     cdef FewRows few
@@ -378,8 +377,8 @@ cdef void search_sorted(Forest *forest, Node *node) noexcept nogil:
     for i in range(node.begin, node.end):
         if node.n_parts == 1 and node.bounds[0] <= i < node.bounds[1]:
             continue
-        if forest.weights == NULL or forest.weights[node.rows.of[i]] > 0:
-            few.rows[few.n] = node.rows.of[i]
+        if forest.weights == NULL or forest.weights[node.rows.indices[i]] > 0:
+            few.rows[few.n] = node.rows.indices[i]
             few.n += 1
     read_few(search, &few, &own, forest.classes, forest.targets, forest.weights)
     for feature in range(forest.n_features):
@@ -395,8 +394,8 @@ cdef void search_sorted(Forest *forest, Node *node) noexcept nogil:
 
 
 cdef bint has_one_target(Forest *forest, const Node *node, int32_t tree) noexcept nogil:
-    """Return whether all training rows of a tree in a node have the same number as target."""
-    cdef int32_t fold = forest.own[tree]
+    """Return whether all training rows of a tree in a node have the same numeric target."""
+    cdef int32_t fold = forest.held_out[tree]
     cdef Py_ssize_t part = part_of(node, fold)
     cdef Py_ssize_t i
     cdef int64_t t = 0
@@ -407,7 +406,7 @@ cdef bint has_one_target(Forest *forest, const Node *node, int32_t tree) noexcep
         if fold >= 0 and i == node.bounds[part] and node.bounds[part + 1] > i:
             i = node.bounds[part + 1]
             continue
-        row = node.rows.of[i]
+        row = node.rows.indices[i]
         i += 1
         if forest.weights != NULL and forest.weights[row] == 0:
             continue
@@ -418,33 +417,33 @@ cdef bint has_one_target(Forest *forest, const Node *node, int32_t tree) noexcep
     return True
 
 
-cdef int32_t rows_of_own(const Forest *forest, const Node *node, int32_t tree) noexcept nogil:
-    """Return how many rows of a node the tree tests."""
-    cdef Py_ssize_t part = part_of(node, forest.own[tree])
-    return node.bounds[part + 1] - node.bounds[part] if forest.own[tree] >= 0 else 0
+cdef int32_t count_held_out(const Forest *forest, const Node *node, int32_t tree) noexcept nogil:
+    """Return the number of rows of a node that the tree holds out."""
+    cdef Py_ssize_t part = part_of(node, forest.held_out[tree])
+    return node.bounds[part + 1] - node.bounds[part] if forest.held_out[tree] >= 0 else 0
 
 
 cdef void find_splits(Forest *forest, Node *node, Count of_type) noexcept nogil:
-    """Find the best split of each tree of a node; where there is none, its gain is -infinity."""
+    """Find the best split of each tree of a node. The gain is -infinity if a tree has no split."""
     cdef Py_ssize_t member
     cdef Py_ssize_t n_open = node.n_trees
     cdef int64_t n_alone = 0
-    forest.search.best = NULL       # the memory may be that of an earlier node
+    forest.search.best = NULL       # a freed node may have had the same address
     for member in range(node.n_trees):
         node.splits[member].gain = -INFINITY
         node.splits[member].feature = -1
         if forest.search.n_classes == 0 and has_one_target(forest, node, node.trees[member]):
-            node.splits[member].feature = CLOSED
+            node.splits[member].feature = NO_SPLIT
             n_open -= 1
         else:
-            n_alone += node.end - node.begin - rows_of_own(forest, node, node.trees[member])
+            n_alone += node.end - node.begin - count_held_out(forest, node, node.trees[member])
     forest.n_visits_alone += n_alone
     forest.n_visits += n_alone if node.n_trees == 1 else node.end - node.begin if n_open > 0 else 0
     if n_open == 0:
         return
     if node.tables != NULL:
         search_tables(forest, node, of_type)
-    elif node.is_single and n_alone <= FEW:
+    elif node.is_single and n_alone <= MAX_FEW_ROWS:
         search_sorted(forest, node)
         if forest.any_categorical:
             search_rows(forest, node, True, of_type)
@@ -453,7 +452,7 @@ cdef void find_splits(Forest *forest, Node *node, Count of_type) noexcept nogil:
 
 
 cdef double decrease_of(Forest *forest, Node *node, Py_ssize_t member) noexcept nogil:
-    """Return the decrease of impurity by the best split of a tree, or -infinity where there is none."""
+    """Return the decrease of impurity by the best split of a tree, or -infinity if it has no split."""
     cdef double decrease
     cdef double gain = node.splits[member].gain
     if gain == -INFINITY:

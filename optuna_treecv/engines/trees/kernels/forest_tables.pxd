@@ -1,9 +1,11 @@
-"""The tables of a node: for each feature and bin, the sums of its rows (an *entry* of ``split_search.pxd``).
+"""The tables of a node: for each bin of each feature, the sums over its rows (an *entry*, see ``split_search.pxd``).
 
-The first table is the *total*, of all rows. A *held* table has the rows of one fold, and the tree that leaves out this
-fold subtracts it from the total. One tree alone needs no held table: its total leaves out the rows of the fold.
+The first table is the *total*, over all rows of the node. A *held* table is over the rows of one fold. The tree that
+holds out this fold subtracts it from the total. If a node has one tree only, no held table is needed, because the total
+excludes the rows of the fold.
 
-The tables of the smaller child are filled from rows, those of the larger child are the parent's minus these.
+The tables of the smaller child are filled from its rows. The tables of the larger child are the difference between the
+tables of the parent and those of the smaller child.
 """
 
 from libc.stdint cimport int32_t
@@ -17,21 +19,21 @@ from optuna_treecv.engines.trees.kernels.split_search cimport Count
 
 
 cdef inline Py_ssize_t number_tables(const Forest *forest, Node *node) noexcept nogil:
-    """Number the tables that the trees of a node need; return how many there are."""
+    """Assign a held table to each tree of a node that needs one; return the number of tables."""
     cdef int32_t n_tables = 1
     cdef Py_ssize_t i
     for i in range(node.n_trees):
         node.held[i] = 0
-        if node.n_trees > 1 and forest.own[node.trees[i]] >= 0:
+        if node.n_trees > 1 and forest.held_out[node.trees[i]] >= 0:
             node.held[i] = n_tables
             n_tables += 1
     return n_tables
 
 
 cdef inline void gather(Forest *forest, const Node *node) noexcept nogil:
-    """Copy the summands of the rows of a node, which are read once per feature."""
+    """Copy targets, classes and weights of the rows of a node, because they are read once per feature."""
     cdef Py_ssize_t i
-    cdef const int32_t *rows = node.rows.of
+    cdef const int32_t *rows = node.rows.indices
     if forest.classes != NULL:
         for i in range(node.begin, node.end):
             forest.class_of[i] = forest.classes[rows[i]]
@@ -44,7 +46,7 @@ cdef inline void gather(Forest *forest, const Node *node) noexcept nogil:
 
 
 cdef inline void add_row(const Forest *forest, Py_ssize_t i, int64_t sign, Count *entry) noexcept nogil:
-    """Add one gathered row to an entry, or subtract it."""
+    """Add one gathered row to an entry; subtract it if the sign is -1."""
     cdef int64_t w
     if forest.weights != NULL:
         w = forest.weight_of[i]
@@ -70,12 +72,12 @@ cdef inline void add_rows(
     Py_ssize_t begin,
     Py_ssize_t end,
     int64_t sign,
-    Count *first,               # INOUT, the feature's entries
-    Count *second,              # INOUT, likewise, or NULL
+    Count *first,               # INOUT, the entries of the feature in one table
+    Count *second,              # INOUT, the same of a second table, or NULL
 ) noexcept nogil:
-    """Add some rows of a node to one table, or to two."""
+    """Add a range of the rows of a node to one table, or to two."""
     cdef const uint8_t *bins = forest.bins + feature * forest.n_rows
-    cdef const int32_t *rows = node.rows.of
+    cdef const int32_t *rows = node.rows.indices
     cdef Py_ssize_t size = forest.search.size
     cdef Py_ssize_t i
     cdef int64_t t

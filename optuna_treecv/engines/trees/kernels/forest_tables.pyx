@@ -1,4 +1,4 @@
-"""Fills the tables of a node from its rows, or by subtraction from those of its parent."""
+"""Computes the tables of a node from its rows, or by subtraction from the tables of its parent."""
 
 from cpython.mem cimport PyMem_RawFree
 from libc.string cimport memcpy
@@ -7,17 +7,17 @@ from libc.string cimport memset
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport allocate
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport make_node
 from optuna_treecv.engines.trees.kernels.forest_nodes cimport part_of
-from optuna_treecv.engines.trees.kernels.split_search cimport SMALL
+from optuna_treecv.engines.trees.kernels.split_search cimport MAX_ROWS_WITHOUT_TABLES
 
 
 cdef void assign_parts(const Forest *forest, const Node *node, const Node *of_rows, int32_t *held_of) noexcept nogil:
-    """Write, for each part of the rows of a node, the table that has it for some trees."""
+    """Write, for each part of the rows of a node, the held table to which it is added."""
     cdef Py_ssize_t i
     cdef int32_t fold
     for i in range(of_rows.n_parts):
         held_of[i] = 0
     for i in range(node.n_trees):
-        fold = forest.own[node.trees[i]]
+        fold = forest.held_out[node.trees[i]]
         if fold >= 0:
             held_of[part_of(of_rows, fold)] = node.held[i] if node.held[i] > 0 else -1
 
@@ -25,11 +25,11 @@ cdef void assign_parts(const Forest *forest, const Node *node, const Node *of_ro
 cdef void fill(
     Forest *forest,
     Node *node,
-    const int32_t *held_of,     # (n_parts,), the table that holds a part; 0: none, -1: it is left out
+    const int32_t *held_of,     # (n_parts,), the held table of each part; 0: none, -1: the part is excluded
     int64_t sign,
     Count *tables,              # INOUT
 ) noexcept nogil:
-    """Add the rows of a node to tables, or subtract them."""
+    """Add the rows of a node to its tables; subtract them if the sign is -1."""
     cdef Py_ssize_t size = forest.search.size
     cdef Py_ssize_t width = forest.slots[forest.n_features] * size
     cdef Py_ssize_t feature, part, i, n_slots
@@ -59,7 +59,7 @@ cdef void fill(
 
 
 cdef void subtract(Count *a, const Count *b, const Count *c, Py_ssize_t n) noexcept nogil:
-    """Write a = b - c; they may be the same."""
+    """Write a = b - c; the arrays may be identical."""
     cdef Py_ssize_t i
     for i in range(n):
         a[i] = b[i] - c[i]
@@ -73,8 +73,8 @@ cdef bint has_tree(const Node *node, int32_t tree) noexcept nogil:
     return False
 
 
-cdef void take_held(const Node *both, Node *child) noexcept nogil:
-    """Copy the numbers of the tables of a child's trees."""
+cdef void copy_held(const Node *both, Node *child) noexcept nogil:
+    """Copy the indices of the held tables to the trees of a child."""
     cdef Py_ssize_t i, j = 0
     for i in range(both.n_trees):
         if j < child.n_trees and child.trees[j] == both.trees[i]:
@@ -85,7 +85,7 @@ cdef void take_held(const Node *both, Node *child) noexcept nogil:
 cdef void make_tables(
     Forest *forest, Node *node, const Branch *branch, Node *small, Node *large, Count of_type
 ) noexcept nogil:
-    """Make the tables of the children that are not small, for all trees that are open in either."""
+    """Make the tables of the children with many rows, for all trees that may be split in either child."""
     cdef Py_ssize_t width = forest.slots[forest.n_features] * forest.search.size
     cdef Py_ssize_t n_bytes = width * sizeof(Count)
     cdef Node *both
@@ -95,9 +95,9 @@ cdef void make_tables(
     cdef Count *of_small = NULL
     cdef Count *of_large
     cdef Count *parent = <Count *> node.tables
-    if parent == NULL or large.end - large.begin <= SMALL:
+    if parent == NULL or large.end - large.begin <= MAX_ROWS_WITHOUT_TABLES:
         return
-    if large.n_trees == 0 and small.end - small.begin <= SMALL:
+    if large.n_trees == 0 and small.end - small.begin <= MAX_ROWS_WITHOUT_TABLES:
         return
     both = make_node(forest, branch.n_trees)
     held_of = <int32_t *> allocate(forest, (forest.n_folds + branch.n_trees) * 4)
@@ -115,7 +115,7 @@ cdef void make_tables(
     both.n_trees = n_tables
     n_tables = number_tables(forest, both)
     assign_parts(forest, both, small, held_of)
-    if large.n_trees == 0 or small.end - small.begin > SMALL:
+    if large.n_trees == 0 or small.end - small.begin > MAX_ROWS_WITHOUT_TABLES:
         of_small = <Count *> allocate(forest, n_tables * n_bytes)
         if of_small != NULL:
             memset(of_small, 0, n_tables * n_bytes)
@@ -135,10 +135,10 @@ cdef void make_tables(
             else:
                 fill(forest, small, held_of, -1, of_large)
             large.tables = of_large
-            take_held(both, large)
-    if of_small != NULL and small.n_trees > 0 and small.end - small.begin > SMALL:
+            copy_held(both, large)
+    if of_small != NULL and small.n_trees > 0 and small.end - small.begin > MAX_ROWS_WITHOUT_TABLES:
         small.tables = of_small
-        take_held(both, small)
+        copy_held(both, small)
     else:
         PyMem_RawFree(of_small)
     PyMem_RawFree(both)
@@ -146,10 +146,10 @@ cdef void make_tables(
 
 
 cdef void make_root_tables(Forest *forest, Node *root, Count of_type) noexcept nogil:
-    """Make the tables of the root, unless it is small."""
+    """Make the tables of the root, unless it has few rows."""
     cdef Py_ssize_t n_bytes = forest.slots[forest.n_features] * forest.search.size * sizeof(Count)
     cdef int32_t *held_of
-    if root.end - root.begin <= SMALL:
+    if root.end - root.begin <= MAX_ROWS_WITHOUT_TABLES:
         return
     n_bytes *= number_tables(forest, root)
     root.tables = allocate(forest, n_bytes)

@@ -1,14 +1,14 @@
-"""Trees under stricter limits than those they were grown with: their leaves, without reading rows.
+"""Prunes grown trees to stricter limits, without reading rows.
 
-Every record has its depth, its number of rows and its decrease of impurity, so a grown forest contains the trees for
-any smaller max_depth and any larger min_samples_split, min_impurity_decrease and ccp_alpha. Records are in the order
-of trees, left subtrees before right ones, so the next ``size - 1`` records are those below a record; they are skipped
-if the record becomes a leaf.
+Every record has the depth, the number of rows and the decrease of impurity of its node. A grown forest therefore
+contains the trees for any smaller max_depth and any larger min_samples_split, min_impurity_decrease and ccp_alpha.
+Records are ordered by tree, with left subtrees before right ones. The descendants of a record are therefore the next
+``size - 1`` records, which are skipped if the record becomes a leaf.
 
-The tree of least cost under a penalty alpha per leaf (Breiman et al. 1984) follows from the leaves up. With d(t) the
-decrease at t, the gain of the subtree at t over a leaf is
+Cost-complexity pruning with a penalty alpha per leaf (Breiman et al. 1984) proceeds from the leaves to the root. If
+d(t) is the decrease of impurity by the split of node t, the gain of the subtree at t over a leaf is
     g(t) = d(t) + max(0, g(left)) + max(0, g(right)) - alpha,
-and t becomes a leaf where g(t) <= 0.
+and t becomes a leaf if g(t) <= 0.
 """
 
 from libc.stdint cimport int32_t
@@ -31,16 +31,16 @@ cdef Py_ssize_t count(const uint8_t [::1] records) except -1:
 def arrange(
     const uint8_t [::1] records,        # IN, the bytes of the records, parents before children
     const int64_t [::1] roots,          # IN, (n_trees,)
-    int32_t [::1] order,                # OUT, (n_records,), the records tree after tree, left subtrees first
-    int32_t [::1] sizes,                # OUT, (n_records,), how many records each subtree has, in that order
-    int32_t [::1] place,                # OUT, (n_records + 1,), where each record lies in it; -1 for none, the last
-    uint8_t [::1] arranged,             # OUT, the bytes of the records in that order
+    int32_t [::1] order,                # OUT, (n_records,), the old index of each record in the new order
+    int32_t [::1] sizes,                # OUT, (n_records,), the number of records of each subtree, in the new order
+    int32_t [::1] place,                # OUT, (n_records + 1,), the new index of each record; the last entry is -1
+    uint8_t [::1] arranged,             # OUT, the bytes of the records in the new order
 ):
-    """Bring records into the order of ``prune``."""
+    """Sort records by tree, with each node before its left subtree and the left subtree before the right one."""
     cdef Py_ssize_t n = count(records)
     cdef Py_ssize_t n_waiting, n_found = 0
     cdef Py_ssize_t i, root
-    cdef int32_t at
+    cdef int32_t index
     cdef const Record *record
     cdef int32_t [::1] waiting = np.empty(n + 1, np.int32)
     cdef int32_t [::1] of_record = np.empty(n, np.int32)
@@ -60,11 +60,11 @@ def arrange(
             n_waiting = 1
             while n_waiting > 0:
                 n_waiting -= 1
-                at = waiting[n_waiting]
-                record = <const Record *> &records[at * <Py_ssize_t> sizeof(Record)]
-                order[n_found] = at
-                place[at] = <int32_t> n_found
-                sizes[n_found] = of_record[at]
+                index = waiting[n_waiting]
+                record = <const Record *> &records[index * <Py_ssize_t> sizeof(Record)]
+                order[n_found] = index
+                place[index] = <int32_t> n_found
+                sizes[n_found] = of_record[index]
                 n_found += 1
                 if record.left >= 0:
                     waiting[n_waiting] = record.right
@@ -88,10 +88,11 @@ cdef Py_ssize_t find_reached(
     const int64_t *min_split,
     double min_decrease,
     double alpha,
-    double *gains,              # (n,), room; NULL where alpha is 0
+    double *gains,              # (n,), workspace; NULL if alpha is 0
     int32_t *reached,           # OUT
     uint8_t *is_end,            # OUT
 ) noexcept nogil:
+    """Do the work of ``prune`` and return the number of remaining records."""
     cdef const Record *record
     cdef Py_ssize_t i = 0, j, n_reached = 0, n_left = 0
     cdef Py_ssize_t skipped = 0
@@ -135,13 +136,13 @@ def prune(
     const uint8_t [::1] records,        # IN, the bytes of the records
     const int32_t [::1] sizes,          # IN, (n_records,), from ``arrange``
     int32_t max_depth,
-    const int64_t [::1] min_split,      # IN, (n_trees,), rows that a node must have to be split
+    const int64_t [::1] min_split,      # IN, (n_trees,), the minimum number of rows of a node that is split
     double min_decrease,
     double alpha,
-    int32_t [::1] reached,              # OUT, (n_records,), the records that are left, ascending
+    int32_t [::1] reached,              # OUT, (n_records,), the remaining records, ascending
     uint8_t [::1] is_end,               # OUT, (n_records,), whether each of them is a leaf
 ) -> int:
-    """Write the nodes of the trees under these limits; return their number."""
+    """Write the records that remain under these limits, and return their number."""
     cdef Py_ssize_t n = count(records)
     cdef Py_ssize_t n_reached
     cdef double [::1] gains = np.empty(n if alpha > 0 else 0)
@@ -159,12 +160,12 @@ def find_leaves(
     const uint8_t [:, ::1] bins,        # IN, (n_features, n_rows)
     const uint8_t [::1] nodes,          # IN, the bytes of the records of one tree, the root first
     const uint64_t [:, ::1] sets,       # IN, (n_sets, 4)
-    const int32_t [::1] n_bins,         # IN, (n_features,), without the one of missing values
+    const int32_t [::1] n_bins,         # IN, (n_features,), not counting the bin of missing values
     int32_t [::1] leaf,                 # OUT, (n_rows,)
 ):
-    """Write the record where each row ends."""
+    """Write the record of the leaf that each row reaches."""
     cdef Py_ssize_t i
-    cdef int32_t at
+    cdef int32_t index
     cdef const Record *records = <const Record *> &nodes[0]
     cdef const Record *record
     cdef uint8_t b
@@ -173,9 +174,9 @@ def find_leaves(
         raise ValueError("leaf must have one entry per row, n_bins one per feature.")
     with nogil:
         for i in range(leaf.shape[0]):
-            at = 0
-            while records[at].left >= 0:
-                record = &records[at]
+            index = 0
+            while records[index].left >= 0:
+                record = &records[index]
                 b = bins[record.feature, i]
                 if record.left_set >= 0:
                     is_left = (sets[record.left_set, b >> 6] >> (b & 63)) & 1
@@ -183,5 +184,5 @@ def find_leaves(
                     is_left = record.missing_left
                 else:
                     is_left = b <= record.bin
-                at = record.left if is_left else record.right
-            leaf[i] = at
+                index = record.left if is_left else record.right
+            leaf[i] = index

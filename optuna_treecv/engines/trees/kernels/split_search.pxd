@@ -1,16 +1,17 @@
-"""The search for the best split of one tree in one node, by one feature.
+"""Finds the best split of one tree in one node by one feature.
 
-An *entry* has the sums over the rows of one bin, int32 or int64:
-    classes         (n_1, ..., n_C), the rows of each class; with weights of rows (n, w_1, ..., w_C)
-    numbers         (n, S) with S the sum of the targets; with weights (n, W, S)
-where n counts rows of a weight above 0. The entries of a tree's training rows are those of all rows of a node (total)
-minus those of the tree's own fold (held). The quality of a child, which is to be large:
+An *entry* holds the sums over the rows of one bin as int32 or int64:
+    classification  (n_1, ..., n_C), the number of rows of each class; with row weights (n, w_1, ..., w_C)
+    regression      (n, S), where S is the sum of the targets; with row weights (n, W, S)
+Here n is the number of rows with a positive weight. The entry of the training rows of a tree is the entry of all rows
+of the node (total) minus the entry of the fold that the tree holds out (held). Splits maximise the quality of both
+children:
     Gini            sum_c m_c^2 / m,                m_c = factor_c w_c (or n_c),  m = sum_c m_c
     entropy         sum_c m_c ln m_c - m ln m
     squared error   (S - a W)^2 / W,                a = S / W of the node, as an integer
-The integer a makes squares small without any rounding. The gain of a split is the sum over both children, and the
-largest gain wins. Sums are integers, so that the gain does not depend on the order in which rows were added or
-subtracted; products are taken in float64, in one order.
+Subtracting the integer a keeps squares small without any rounding. The gain of a split is the sum of the qualities of
+both children. Sums are integers, so the gain does not depend on the order in which rows are added or subtracted.
+Products are computed in float64, in a fixed order.
 """
 
 from libc.math cimport INFINITY
@@ -32,45 +33,45 @@ ctypedef fused Count:
 
 
 cdef enum:
-    MOST_BINS = 256             # of a feature, with the one of missing values
-    MOST_COUNTED = 32767        # rows that an int16 counts; their square is an int32
-    COUNTED_CLASSES = 128       # a multiple of 8
-    SMALL = 256                 # nodes of at most this many rows have no tables
+    MAX_BINS = 256                # the maximum number of bins of a feature, including the bin of missing values
+    MAX_COUNTED_ROWS = 32767      # the maximum number of rows that an int16 can count; its square fits into an int32
+    MAX_COUNTED_CLASSES = 128     # the maximum number of classes of ``scan_counts``; a multiple of 8
+    MAX_ROWS_WITHOUT_TABLES = 256  # nodes with at most this number of rows have no tables
 
 
-# A split: which bins go left.
+# A split, which sends some bins of a feature left.
 cdef struct Split:
-    double gain                 # -infinity: there is none
+    double gain                 # -infinity if there is no split
     int32_t feature
-    bint has_priority           # drawn at the first tie of features
+    bint has_priority           # whether ``priority`` was computed, at the first tie between features
     uint64_t priority
-    int32_t bin                 # of an ordered feature: bins up to this one go left
-    bint missing_left           # so does the bin of missing values
-    bint by_set                 # of a categorical feature:
-    uint64_t left_set[4]        # a bit for each code that goes left
+    int32_t bin                 # for an ordered feature, bins up to this one go left
+    bint missing_left           # whether missing values go left
+    bint by_set                 # whether the feature is categorical
+    uint64_t left_set[4]        # one bit per category; 1 if it goes left
 
 
 # The search for the split of one tree in one node.
 cdef struct Search:
-    Py_ssize_t n_classes        # 0: numbers
-    Py_ssize_t size             # numbers in an entry
+    Py_ssize_t n_classes        # 0 in regression
+    Py_ssize_t size             # the number of sums in an entry
     bint weighted
     bint entropy
-    bint counts                 # sums are counts of many classes, whose squares are summed: no weights, Gini's index
-    const double *factors       # (n_classes,), the tree's weights of classes
-    int64_t min_leaf            # rows that each child must have
-    double min_mass             # likewise m or W
-    uint64_t path               # the position of the node, which decides ties between features
-    const int64_t *node         # (size,), the sums of the tree's training rows in the node
+    bint counts                 # whether ``scan_counts`` applies: many classes, Gini impurity and no weights
+    const double *factors       # (n_classes,), the class weights of the tree
+    int64_t min_leaf            # the minimum number of rows of a child
+    double min_mass             # the minimum of m or W of a child
+    uint64_t path               # a hash of the path to the node, which breaks ties between features
+    const int64_t *node         # (size,), the sums over the training rows of the tree in the node
     int64_t centre              # a
-    int64_t *left               # (size,), room
-    int64_t *other              # (size,), room
+    int64_t *left               # (size,), workspace
+    int64_t *other              # (size,), workspace
     int64_t *best_left          # OUT, (size,), the sums of the left child
     Split *best                 # INOUT, the best split so far
 
 
-cdef inline int64_t rows_in(const Search *search, const int64_t *sums) noexcept nogil:
-    """Return the number of rows behind sums."""
+cdef inline int64_t count_rows(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return the number of rows that were summed."""
     cdef int64_t n = 0
     cdef Py_ssize_t c
     if search.weighted or search.n_classes == 0:
@@ -80,8 +81,8 @@ cdef inline int64_t rows_in(const Search *search, const int64_t *sums) noexcept 
     return n
 
 
-cdef inline double mass_in(const Search *search, const int64_t *sums) noexcept nogil:
-    """Return m or W."""
+cdef inline double sum_mass(const Search *search, const int64_t *sums) noexcept nogil:
+    """Return the total weight m or W of the rows that were summed."""
     cdef double m = 0
     cdef Py_ssize_t c
     if search.n_classes == 0:
@@ -92,7 +93,7 @@ cdef inline double mass_in(const Search *search, const int64_t *sums) noexcept n
 
 
 cdef inline bint is_pure(const Search *search, const int64_t *sums) noexcept nogil:
-    """Return whether all rows are of one class; for numbers, sums do not show this."""
+    """Return whether all rows are of one class. In regression return False, because sums do not show this."""
     cdef Py_ssize_t c, n = 0
     if search.n_classes == 0:
         return False
@@ -113,7 +114,7 @@ cdef inline double x_log_x(double x) noexcept nogil:
 
 
 cdef inline double quality_of(const Search *search, const int64_t *sums) noexcept nogil:
-    """Return the quality of a node with these sums; their mass is above 0."""
+    """Return the quality of a node with these sums, whose mass must be positive."""
     cdef Py_ssize_t c
     cdef double q = 0, m = 0, x
     if search.n_classes == 0:
@@ -128,8 +129,9 @@ cdef inline double quality_of(const Search *search, const int64_t *sums) noexcep
 
 
 cdef inline seldom gain_in_entropy(const Search *search, const int64_t *left, double *gain) noexcept nogil:
-    """Write the gain of a split in entropy. Inlined into each loop that tries splits, its logarithms would take half
-    of the time in which this file compiles.
+    """Write the gain of a split by entropy.
+
+    The function is not inlined, because its logarithms in each loop would double the compile time of this file.
     """
     cdef double q_left = 0, q_right = 0, m_left = 0, m_right = 0, x, y
     cdef Py_ssize_t c
@@ -147,7 +149,7 @@ cdef inline seldom gain_in_entropy(const Search *search, const int64_t *left, do
 
 
 cdef inline double gain_of(const Search *search, const int64_t *left) noexcept nogil:
-    """Return the gain of a split, or -infinity where a child has too few rows."""
+    """Return the gain of a split, or -infinity if a child has too few rows or too little weight."""
     cdef double q_left = 0, q_right = 0, m_left = 0, m_right = 0, x, y
     cdef int64_t n_left, n_right, w, s
     cdef Py_ssize_t c
@@ -164,8 +166,8 @@ cdef inline double gain_of(const Search *search, const int64_t *left) noexcept n
         y = <double> ((search.node[first + 1] - s) - search.centre * (search.node[first] - w))
         return x * x / <double> w + y * y / <double> (search.node[first] - w)
     if search.min_leaf > 1:
-        n_left = rows_in(search, left)
-        n_right = rows_in(search, search.node) - n_left
+        n_left = count_rows(search, left)
+        n_right = count_rows(search, search.node) - n_left
         if n_left < search.min_leaf or n_right < search.min_leaf:
             return -INFINITY
     if search.entropy:
@@ -184,7 +186,7 @@ cdef inline double gain_of(const Search *search, const int64_t *left) noexcept n
 
 
 cdef inline bint wins_tie(const Search *search, int32_t feature) noexcept nogil:
-    """Return whether a feature has a higher priority in this node than the best one."""
+    """Return whether a feature has a higher random priority in this node than the feature of the best split."""
     cdef Split *best = search.best
     if feature == best.feature:
         return False
@@ -195,7 +197,7 @@ cdef inline bint wins_tie(const Search *search, int32_t feature) noexcept nogil:
 
 
 cdef inline bint wins(const Search *search, double gain, int32_t feature) noexcept nogil:
-    """Return whether a gain is the best one so far."""
+    """Return whether a gain is the largest so far, or equals it and wins the tie."""
     if gain == -INFINITY or gain < search.best.gain:
         return False
     return gain > search.best.gain or wins_tie(search, feature)
@@ -213,7 +215,7 @@ cdef inline void accept(Search *search, double gain, const int64_t *left, int32_
 
 
 cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) noexcept nogil:
-    """Take a split if it is the best one so far; return whether it is."""
+    """Accept a split if it is the best one so far, and return whether it was accepted."""
     cdef double gain = gain_of(search, left)
     if not wins(search, gain, feature):
         return False
@@ -222,7 +224,7 @@ cdef inline bint propose(Search *search, const int64_t *left, int32_t feature) n
 
 
 cdef inline void split_at(Search *search, int32_t bin, bint missing_left) noexcept nogil:
-    """Make the best split, which was just accepted, one by a threshold: the bins up to this one go left."""
+    """Set the threshold of the split that was just accepted: bins up to this one go left."""
     search.best.by_set = False
     search.best.bin = bin
     search.best.missing_left = missing_left
@@ -230,31 +232,31 @@ cdef inline void split_at(Search *search, int32_t bin, bint missing_left) noexce
 
 cdef inline bint is_larger(const Search *search, const int64_t *left) noexcept nogil:
     """Return whether the left child has more than half of the rows."""
-    cdef int64_t n_left = rows_in(search, left)
-    return n_left > rows_in(search, search.node) - n_left
+    cdef int64_t n_left = count_rows(search, left)
+    return n_left > count_rows(search, search.node) - n_left
 
 
-cdef inline int64_t take(
+cdef inline int64_t read_entry(
     const Search *search,
-    const Count *total,         # the entries of a feature's bins
-    const Count *held,          # likewise, or NULL
+    const Count *total,         # the entries of the bins of a feature
+    const Count *held,          # the entries of the held-out fold, or NULL
     Py_ssize_t bin,
     int64_t *out,               # OUT, (size,)
 ) noexcept nogil:
-    """Write a bin's entry of the tree's training rows; return the number of rows."""
+    """Write the entry of a bin over the training rows of the tree, and return the number of these rows."""
     cdef Py_ssize_t at = bin * search.size
     cdef Py_ssize_t i
     for i in range(search.size):
         out[i] = total[at + i] - (held[at + i] if held != NULL else 0)
-    return rows_in(search, out)
+    return count_rows(search, out)
 
 
-cdef inline void end_ordered(
+cdef inline void try_threshold(
     Search *search, int32_t feature, int32_t low, int32_t high, int64_t n_missing, const int64_t *missing
 ) noexcept nogil:
-    """Try the splits between two neighbouring bins with rows; ``left`` holds the sums up to the lower one.
+    """Try the splits between two bins with rows; ``search.left`` holds the sums up to the lower bin.
 
-    The threshold is in the middle of the bins between them, which have no rows.
+    Bins between these two have no rows; the threshold is in the middle of them.
     """
     cdef Py_ssize_t i
     if propose(search, search.left, feature):
@@ -270,30 +272,30 @@ cdef inline void end_ordered(
 cdef inline inlined scan_ordered(
     Search *search,
     int32_t feature,
-    int32_t n_bins,             # the bin of missing values is behind them
+    int32_t n_bins,             # this is also the bin of missing values
     bint has_missing,
-    const uint8_t *bins,        # those that may have rows, ascending
-    Py_ssize_t n_given,
-    const Count *total,         # the entries of the feature's bins
-    const Count *held,          # likewise, or NULL
-    int64_t *entry,             # (size,), room
-    int64_t *missing,           # (size,), room
+    const uint8_t *bins,        # the bins that may have rows, ascending
+    Py_ssize_t n_occurring,
+    const Count *total,         # the entries of the bins of the feature
+    const Count *held,          # the entries of the held-out fold, or NULL
+    int64_t *entry,             # (size,), workspace
+    int64_t *missing,           # (size,), workspace
 ) noexcept nogil:
     """Try all thresholds of an ordered feature; inlined, so that a constant size unrolls the loops."""
     cdef int64_t n_missing = 0
     cdef int32_t last = -1
     cdef Py_ssize_t i, j
     if has_missing:
-        n_missing = take(search, total, held, n_bins, missing)
+        n_missing = read_entry(search, total, held, n_bins, missing)
     for i in range(search.size):
         search.left[i] = 0
-    for j in range(n_given):
+    for j in range(n_occurring):
         if bins[j] == n_bins:
             continue
-        if take(search, total, held, bins[j], entry) == 0:
+        if read_entry(search, total, held, bins[j], entry) == 0:
             continue
         if last >= 0:
-            end_ordered(search, feature, last, bins[j], n_missing, missing)
+            try_threshold(search, feature, last, bins[j], n_missing, missing)
         for i in range(search.size):
             search.left[i] += entry[i]
         last = bins[j]
@@ -302,23 +304,23 @@ cdef inline inlined scan_ordered(
 
 
 cdef inline void scan_counts(
-    Search *search,             # of at most MOST_COUNTED rows and COUNTED_CLASSES classes
+    Search *search,             # with at most MAX_COUNTED_ROWS rows and MAX_COUNTED_CLASSES classes
     int32_t feature,
-    const uint8_t *bins,        # those that may have rows, ascending; none of missing values
-    Py_ssize_t n_given,
+    const uint8_t *bins,        # the bins that may have rows, ascending; no missing values
+    Py_ssize_t n_occurring,
     const Count *total,
     const Count *held,
 ) noexcept nogil:
-    """Try all thresholds of a feature as ``scan_ordered`` does, where sums are counts of many classes.
+    """Try all thresholds of a feature as ``scan_ordered`` does, if sums are counts of many classes.
 
-    Counts of 16 bits are multiplied and added eight at a time on every CPU. Sums of their squares are integers below
-    2^31, so that the gains have the bits of ``gain_of``.
+    Counts of 16 bits are multiplied and added eight at a time on every CPU. The sums of their squares are integers
+    below 2^31, so the gains are bitwise equal to those of ``gain_of``.
     """
-    cdef int16_t node[COUNTED_CLASSES]
-    cdef int16_t left[COUNTED_CLASSES]
-    cdef int16_t entry[COUNTED_CLASSES]
+    cdef int16_t node[MAX_COUNTED_CLASSES]
+    cdef int16_t left[MAX_COUNTED_CLASSES]
+    cdef int16_t entry[MAX_COUNTED_CLASSES]
     cdef Py_ssize_t width = (search.n_classes + 7) & ~<Py_ssize_t> 7
-    cdef int32_t n_right = <int32_t> rows_in(search, search.node)
+    cdef int32_t n_right = <int32_t> count_rows(search, search.node)
     cdef int32_t n_left = 0
     cdef int32_t last = -1
     cdef int32_t n, squares_left, squares_right
@@ -330,7 +332,7 @@ cdef inline void scan_counts(
     for c in range(width):
         node[c] = <int16_t> search.node[c] if c < search.n_classes else 0
         left[c] = entry[c] = 0
-    for j in range(n_given):
+    for j in range(n_occurring):
         of_total = total + bins[j] * search.n_classes
         n = 0
         if held != NULL:
@@ -378,14 +380,14 @@ cdef inline void propose_set(
     Search *search,
     const int64_t *left,
     int32_t feature,
-    const uint8_t *codes,       # with rows
+    const uint8_t *codes,       # the categories with rows
     Py_ssize_t n_codes,
-    Py_ssize_t first,           # of those that go left
+    Py_ssize_t first,           # ``codes[first:last]`` go left
     Py_ssize_t last,
     int32_t n_bins,
     int64_t n_missing,
 ) noexcept nogil:
-    """Try a split of categories. Codes without rows go where missing values go."""
+    """Try a split of categories. Categories without rows go the way of missing values."""
     cdef Py_ssize_t i
     cdef bint missing_left
     if not propose(search, left, feature):
@@ -410,24 +412,25 @@ cdef inline void search_categories(
     Search *search,
     int32_t feature,
     int32_t n_bins,
-    const uint8_t *bins,        # codes that may have rows, ascending; missing values are a separate category
-    Py_ssize_t n_given,
+    const uint8_t *bins,        # the codes that may have rows, ascending; missing values are a category of their own
+    Py_ssize_t n_occurring,
     const Count *total,
     const Count *held,
-    int64_t *entry,             # (size,), room
+    int64_t *entry,             # (size,), workspace
 ) noexcept nogil:
-    """Try splits of a categorical feature: along the order of mean targets, or one category against the rest where
-    there are more than two classes.
+    """Try splits of a categorical feature.
+
+    Categories are ordered by their mean target. With more than two classes, each category is tried against all others.
     """
-    cdef uint8_t codes[MOST_BINS]
-    cdef double means[MOST_BINS]
+    cdef uint8_t codes[MAX_BINS]
+    cdef double means[MAX_BINS]
     cdef Py_ssize_t n_codes = 0
     cdef int64_t n_missing = 0, n
     cdef Py_ssize_t i, j
     cdef double mean
     cdef bint is_ordered = search.n_classes <= 2
-    for j in range(n_given):
-        n = take(search, total, held, bins[j], entry)
+    for j in range(n_occurring):
+        n = read_entry(search, total, held, bins[j], entry)
         if n == 0:
             continue
         if bins[j] == n_bins:
@@ -446,7 +449,7 @@ cdef inline void search_categories(
     for i in range(search.size):
         search.left[i] = 0
     for j in range(n_codes if not is_ordered else n_codes - 1):
-        take(search, total, held, codes[j], entry)
+        read_entry(search, total, held, codes[j], entry)
         if not is_ordered:
             propose_set(search, entry, feature, codes, n_codes, j, j + 1, n_bins, n_missing)
             continue
