@@ -263,8 +263,8 @@ BREAKAGES = [
     ),
     Breakage(
         "nested: each tree of a pair is fitted twice",
-        "for _, chunks in groupby(part, self._cut.model):",
-        "for chunks in ([one] for one in part):",
+        "for _, chunks in groupby(batch, self._folds.model):",
+        "for chunks in ([one] for one in batch):",
         "test_nested::test_each_pair_of_folds_is_fitted_once",
     ),
     Breakage(
@@ -521,14 +521,14 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: the choice among equal distances is that of a larger search",
-        "        n_chosen[rows, :-1] = n_tied[:, :-1] * is_split\n",
+        "        n_replaceable[rows, :-1] = n_tied[:, :-1] * is_split\n",
         "",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),
     Breakage(
         "neighbors: votes that another choice would move are counted as certain",
-        "- (2 * chosen * vote)[rows]",
-        "- (0 * chosen * vote)[rows]",
+        "(2 * n_replaceable * vote)[rows]",
+        "(0 * n_replaceable * vote)[rows]",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),
     Breakage(
@@ -552,8 +552,8 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: training rows of a fold are taken for the first rows of all",
-        "return self._packed(model, size, distances[places], train[indices[places]])",
-        "return self._packed(model, size, distances[places], indices[places])",
+        "return self._pack(model, size, distances[order], train[indices[order]])",
+        "return self._pack(model, size, distances[order], indices[order])",
         "test_neighbors::test_all_settings_are_those_of_fits"
         " test_neighbors::test_no_row_reaches_the_model_that_tests_it",
     ),
@@ -565,7 +565,7 @@ BREAKAGES = [
     ),
     Breakage(
         "neighbors: all neighbours weigh alike",
-        'None if weighting == "uniform" else _inverses(distances)',
+        'None if weighting == "uniform" else _weights_by_distance(distances)',
         "None",
         "test_neighbors::test_all_settings_are_those_of_fits",
     ),
@@ -591,8 +591,8 @@ BREAKAGES = [
     # Fits.
     Breakage(
         "fits: the cached result of a fold is that of the first",
-        "FoldResult.size(*self._sizes(chunk)), self._names[chunk])",
-        "FoldResult.size(*self._sizes(chunk)), self._names[0])",
+        "FoldResult.size(*self._stored_shapes(chunk)), self._fold_keys[chunk]",
+        "FoldResult.size(*self._stored_shapes(chunk)), self._fold_keys[0]",
         "test_cached_fits",
     ),
     Breakage(
@@ -786,8 +786,8 @@ BREAKAGES = [
     ),
     Breakage(
         "forest: targets of a fold leak into the exponent of its tree",
-        "trained = np.arange(n_parts) != tree",
-        "trained = np.ones(n_parts, bool)",
+        "is_trained = np.arange(n_trees) != tree",
+        "is_trained = np.ones(n_trees, bool)",
         "test_trees",
     ),
     Breakage(

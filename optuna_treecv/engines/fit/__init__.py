@@ -1,1 +1,1 @@
-"""The engine that refits any estimator on each fold."""
+"""The engine "fit": the estimator is fitted on the training rows of each fold."""
