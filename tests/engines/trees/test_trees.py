@@ -340,7 +340,7 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
             sets = set(leaves.tolist()), set(others.tolist())
             assert_equal_trees(forest, own, number, *sets)
         values = forest.expand_to_rows(leaves, forest.values(leaves))
-        np.testing.assert_array_equal(values, own.by_row(others, own.values(others)))
+        np.testing.assert_array_equal(values, own.expand_to_rows(others, own.values(others)))
 
 
 @pytest.mark.parametrize("kind", TREES)
