@@ -133,7 +133,9 @@ class _Fits:
         self._fold_task = make_fold_task(request, candidate, repeat, self._metrics, methods)
         data, cache = cross_validation.data_key(), cross_validation.shared.cache
         estimators = [self._fold_task.estimator]
-        self._score_cache = KeptScores.of(cache, data, b"", "fit", estimators, scoring).at(())
+        self._score_cache = ScoreCache.of(
+            cache, data, b"", "fit", estimators, scoring
+        ).for_candidate(())
         self._fold_keys = [b""] * repeat.cut.n_folds
         # By fold, a digest of its training and test rows; empty if no result can be stored.
         if self._score_cache.name or self._fold_task.beginnings is not None:

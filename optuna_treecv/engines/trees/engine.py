@@ -130,7 +130,7 @@ class ForestPlan(Plan):
             return Results()
         return results_of(self.request, repeat, self.stored_scores(candidate, repeat))
 
-    def stored_scores(self, candidate: Candidate, repeat: Repeat) -> KeptScores:
+    def stored_scores(self, candidate: Candidate, repeat: Repeat) -> ScoreCache:
         """Return the access to the stored scores of a candidate on a repeat."""
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
         seed = None
@@ -214,7 +214,7 @@ class ForestPlan(Plan):
             limits = _loosen_limits(needed, cross_validation.search.ends, smaller)
             return grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
 
-        of_sums = self.stored_scores(candidate, repeat).of_sums
+        sums_key = self.stored_scores(candidate, repeat).sums_key
         # A forest is cached, but not stored: it is large, and growing it again takes little time.
         cache = cross_validation.shared.memory
         if cache is None or not sums_key:
