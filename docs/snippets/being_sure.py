@@ -1,4 +1,4 @@
-"""What the best of many trials will score, and a better model from the same trials."""
+"""The honest score of the best of many trials, and a better model from the same trials."""
 
 import optuna
 from sklearn.datasets import load_diabetes

@@ -1,4 +1,4 @@
-"""The calls of scikit-learn, and beside them those of this package."""
+"""Calls of scikit-learn, and the corresponding calls of this package."""
 
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -27,5 +27,5 @@ for search in (theirs, ours):
     print(search.best_params_, round(search.best_score_, 3))
 labels = ours.predict(X)
 
-# The score of the whole procedure: each outer fold makes its own choice.
+# A nested cross-validation: a search per outer fold, scored on the test rows of this fold.
 print(round(cross_val_score(ours, X, y, cv=folds).mean(), 3))

@@ -1,4 +1,4 @@
-"""The method that each of several estimators gets, and why."""
+"""The methods of several estimators, and the reasons for their choice."""
 
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier

@@ -1,4 +1,4 @@
-"""A grid over rows that are read from a file, in less memory than they take."""
+"""A grid search over rows on disk, in less memory than the rows need."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""A study that stops and goes on, and its fold scores as data frames."""
+"""A study that is interrupted and resumed, and its fold scores as data frames."""
 
 import optuna
 from sklearn.datasets import load_breast_cancer
@@ -11,7 +11,7 @@ from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-STORE = "sqlite:///treecv_store.db"  # the store of optuna_treecv: the score of every fold
+STORE = "sqlite:///treecv_store.db"  # this package's store: the score of every fold
 X, y = load_breast_cancer(return_X_y=True)
 objective = treecv_objective(
     make_pipeline(StandardScaler(), LogisticRegression()),
@@ -22,7 +22,7 @@ objective = treecv_objective(
     cv=5,
     store=STORE,
 )
-for n_trials in (1, None):  # as if the program stopped after one trial and were started again
+for n_trials in (1, None):  # simulates a program that is started again after one trial
     study = optuna.create_study(
         study_name="cancer",
         storage="sqlite:///treecv_study.db",  # Optuna's storage: the trials

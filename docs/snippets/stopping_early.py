@@ -1,4 +1,4 @@
-"""Trials that lose are stopped after some of their folds."""
+"""Losing trials are pruned after some of their folds."""
 
 import optuna
 from optuna.distributions import FloatDistribution

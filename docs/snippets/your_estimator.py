@@ -1,4 +1,4 @@
-"""What "auto" does with five unchanged estimators, and a study with a recommended search space."""
+"""The method that "auto" chooses for five estimators, and a recommended search space."""
 
 import optuna
 from sklearn.datasets import load_breast_cancer

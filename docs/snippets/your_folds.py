@@ -12,7 +12,7 @@ from optuna_treecv import tree_cross_validate
 
 X, y = load_breast_cancer(return_X_y=True)
 model = make_pipeline(StandardScaler(), LogisticRegression())
-patients = np.arange(len(y)) // 3  # made up: three rows per patient
+patients = np.arange(len(y)) // 3  # invented groups: three rows per patient
 folds = {
     "10 stratified folds": {"cv": 10},
     "10 folds of whole patients": {"cv": 10, "groups": patients},

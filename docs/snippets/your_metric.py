@@ -1,4 +1,4 @@
-"""Several scores of one study, weights of rows, and a pooled score."""
+"""A study with several scores, row weights and a pooled score."""
 
 import numpy as np
 import optuna
@@ -20,7 +20,7 @@ objective = treecv_objective(
     param_distributions={"logisticregression__C": FloatDistribution(1e-3, 1e2, log=True)},
     scoring=["log_loss", "accuracy", "roc_auc", pooled("roc_auc")],
     optimize="log_loss",
-    sample_weight=np.where(y == 0, 5.0, 1.0),  # a malignant tumour counts for five
+    sample_weight=np.where(y == 0, 5.0, 1.0),  # a malignant tumour counts five times
 )
 sampler = optuna.samplers.TPESampler(seed=0)
 study = optuna.create_study(direction=objective.direction, sampler=sampler)

@@ -1,4 +1,4 @@
-"""A table of categories, gaps and numbers: thirty trials, and a model for new rows."""
+"""A table with categories and missing values: thirty trials, and a model for new rows."""
 
 import numpy as np
 import optuna

@@ -20,4 +20,4 @@ with mlflow.start_run(run_name="study") as parent:
 
     study.optimize(objective, n_trials=3, callbacks=[log])
     mlflow.log_metric("best_value", study.best_value)
-print(len(mlflow.search_runs()))  # the study and its three trials
+print(len(mlflow.search_runs()))  # the run of the study and those of its three trials

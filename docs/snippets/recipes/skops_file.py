@@ -13,6 +13,6 @@ model = make_pipeline(StandardScaler(), PegasosClassifier())
 search = TreeCVSearchCV(model, "auto", random_state=0).fit(X, y)
 dump(search.best_estimator_, "model.skops")
 types = get_untrusted_types(file="model.skops")
-print(types)  # read the names before you trust them
+print(types)  # check the names before you trust the types
 loaded = load("model.skops", trusted=types)
 print((loaded.predict(X) == search.predict(X)).all())
