@@ -46,7 +46,9 @@ def publish(study: optuna.Study, store: Any) -> None:
     store : str, sqlalchemy.URL, sqlalchemy.Engine or callable
         The store of the study's objective.
 
-    See Also -------- DashboardCallback : Publishes a study after every N trials.
+    See Also
+    --------
+    DashboardCallback : Publishes a study after every N trials.
     optuna_treecv.report : The same figures for notebooks.
 
     Examples
@@ -96,7 +98,9 @@ class DashboardCallback:
     ValueError
         If ``every`` is not an integer of at least 1.
 
-    See Also -------- publish : Publishes a study once, for example at the end.
+    See Also
+    --------
+    publish : Publishes a study once, for example at the end.
 
     Examples
     --------

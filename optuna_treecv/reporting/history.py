@@ -67,7 +67,9 @@ def load_evaluations(
     ValueError
         If an argument is invalid, or the store does not exist.
 
-    See Also -------- load_fold_scores : Loads the score of each fold.
+    See Also
+    --------
+    load_fold_scores : Loads the score of each fold.
 
     Examples
     --------
@@ -121,8 +123,10 @@ def load_fold_scores(
     ValueError
         If an argument is invalid, or the store does not exist.
 
-    See Also -------- iter_fold_scores : Yields the fold scores in chunks. load_evaluations : Loads
-    the means, parameters and settings of the evaluations.
+    See Also
+    --------
+    iter_fold_scores : Yields the fold scores in chunks.
+    load_evaluations : Loads the means, parameters and settings of the evaluations.
 
     Examples
     --------
@@ -176,7 +180,9 @@ def iter_fold_scores(
     ValueError
         If an argument is invalid, or the store does not exist.
 
-    See Also -------- load_fold_scores : Loads all fold scores into one data frame.
+    See Also
+    --------
+    load_fold_scores : Loads all fold scores into one data frame.
 
     Examples
     --------

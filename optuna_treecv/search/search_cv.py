@@ -217,11 +217,15 @@ class TreeCVSearchCV(BaseSearchCV):
     feature_names_in_ : ndarray of shape (n_features,)
         The column names of X, if all of them are strings.
 
-    See Also -------- treecv_objective : Creates an objective for an Optuna study.
+    See Also
+    --------
+    treecv_objective : Creates an objective for an Optuna study.
     tree_cross_validate : Cross-validates one estimator.
 
-    Notes ----- Ctrl-C ends the search early with a warning. The best estimator of the finished
-    trials is then refitted. Messages are logged through ``optuna.logging``.
+    Notes
+    -----
+    Ctrl-C ends the search early with a warning. The best estimator of the finished trials is then
+    refitted. Messages are logged through ``optuna.logging``.
 
     Examples
     --------

@@ -124,7 +124,9 @@ def treecv_objective(
     ValueError
         If an argument is invalid.
 
-    See Also -------- tree_cross_validate : Cross-validates one estimator without Optuna.
+    See Also
+    --------
+    tree_cross_validate : Cross-validates one estimator without Optuna.
 
     Notes
     -----
@@ -234,7 +236,9 @@ def select(
         If an argument is invalid, if the study was run with other data, folds or scoring than
         those of the objective, or if the fold scores of the best trial are unknown.
 
-    See Also -------- TreeCVObjective.best_estimator : Fits the estimator of the chosen trial.
+    See Also
+    --------
+    TreeCVObjective.best_estimator : Fits the estimator of the chosen trial.
     optuna_treecv.report.plot_choice : Plots the comparisons.
 
     Examples

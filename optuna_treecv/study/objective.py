@@ -386,8 +386,9 @@ class TreeCVObjective:
             If an argument is invalid, if a row is not in exactly one test set, or if a model
             diverges and ``method="predict"`` must return labels.
 
-        See Also -------- optuna_treecv.tree_cross_val_predict : Out-of-fold predictions without a
-        study.
+        See Also
+        --------
+        optuna_treecv.tree_cross_val_predict : Out-of-fold predictions without a study.
 
         Examples
         --------

@@ -158,15 +158,18 @@ class RacingPruner(optuna.pruners.BasePruner):
     ValueError
         If an argument is invalid.
 
-    See Also -------- treecv_objective : Creates objectives that compare trials for this pruner.
+    See Also
+    --------
+    treecv_objective : Creates objectives that compare trials for this pruner.
 
-    Notes ----- With objectives of other packages, this pruner never prunes. The chance is an
-    estimate without a guarantee: the relation between first passes and final scores is learned
-    from the completed trials, and may be different for a new kind of trial. The bound uses a
-    single order of the rows. If a learner's score depends strongly on this order, a good trial may
-    be pruned in the first pass by bad luck. The estimated chances account for this, because
-    completed trials show it; with ``futility=None``, use ``warmup=8`` or ``report="folds"`` for
-    such learners.
+    Notes
+    -----
+    With objectives of other packages, this pruner never prunes. The chance is an estimate without
+    a guarantee: the relation between first passes and final scores is learned from the completed
+    trials, and may be different for a new kind of trial. The bound uses a single order of the
+    rows. If a learner's score depends strongly on this order, a good trial may be pruned in the
+    first pass by bad luck. The estimated chances account for this, because completed trials show
+    it; with ``futility=None``, use ``warmup=8`` or ``report="folds"`` for such learners.
 
     Decisions by chances depend only on the study's stored reports, the trial's number and
     ``seed``, so all workers of a study decide equally. No chances are estimated for candidates of
