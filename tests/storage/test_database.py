@@ -760,7 +760,9 @@ def full_server(request, postgres_server, postgres_url):
     admin.dispose()
 
 
-FULL = "(too many clients|slots are reserved).* raise the server's max_connections to at least 5"
+FULL = (
+    "(too many clients|slots are reserved).* increase max_connections of the server to at least 5"
+)
 
 
 @pytest.mark.slow  # it waits for the server

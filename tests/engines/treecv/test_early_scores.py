@@ -507,8 +507,8 @@ def test_a_batch_reports_what_each_point_would_alone(estimator, cv):
     ("options", "said"),
     [
         ({"scoring": "roc_auc"}, "mean over rows.*scoring='roc_auc'"),
-        ({"method": "fit"}, "needs the tree.*method='fit'"),
-        ({"method": "standard"}, "needs the tree.*method='standard'"),
+        ({"method": "fit"}, "needs method=.treecv..*method='fit'"),
+        ({"method": "standard"}, "needs method=.treecv..*method='standard'"),
         ({"method": "holdout", "scoring": "f1"}, "mean over rows"),
         ({"pooled": True}, "report must be None"),
         ({"scoring": lambda estimator, X, y: 0.0}, "mean over rows"),
