@@ -270,8 +270,8 @@ def why_in_memory(request: Request, n_epochs: int) -> str:
     parts, X = split(request.estimator), request.data.X
     if not isinstance(parts, str) and not {*parts.kinds.values()} <= {Kind.COMPILED}:
         return "its preprocessing transforms all rows before training begins"
-    are_numbers = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
-    if compiled_part(request.estimator) is None and not are_numbers:
+    is_numeric = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
+    if compiled_part(request.estimator) is None and not is_numeric:
         return "its partial_fit needs the rows in the form in which they were passed"
     return ""
 

@@ -177,7 +177,7 @@ class TreePlan(WalkedPlan):
             cost = sinks[candidate].cost
             cost.n_updates += lane.n_updates
             cost.seconds_prepare = lane_learners[0].rows.seconds
-            yield from lane.progress(plan, candidate)
+            yield from lane.early_scores(plan, candidate)
             if lane.pruned_at is not None:
                 continue
             record = outputs[number]
@@ -262,7 +262,7 @@ class Lane:
     pruned_at: int | None = None
     n_updates: int = 0
 
-    def progress(self, plan: Partition, candidate: int) -> Iterator[RowProgress]:
+    def early_scores(self, plan: Partition, candidate: int) -> Iterator[RowProgress]:
         """Yield the early scores, up to the step of pruning."""
         if self.progressive is None:
             return

@@ -142,9 +142,9 @@ class Descent:
         """
         piece = 0
         while self.waiting:
-            numbers = sorted(self.waiting)
-            piece = next((number for number in numbers if number >= piece), numbers[0])
-            yield piece, next((number for number in numbers if number > piece), numbers[0])
+            waiting = sorted(self.waiting)
+            piece = next((p for p in waiting if p >= piece), waiting[0])
+            yield piece, next((p for p in waiting if p > piece), waiting[0])
 
     def n_to_read(self) -> int:
         """Simulate the remaining walk; return the number of rows that it reads."""

@@ -302,8 +302,8 @@ class WalkedPlan(TrainedPlan):
         elif cache is not None and all(metric.is_registered for metric in metrics):
             of_metrics = [encode(metric.name) for metric in metrics]
             settings = digest(bound.settings, SCORED_BY, bound.targets[0], *of_metrics)
-            where = cache if bound.targets[1] else cache.memory
-            stored = ScoreCache(where, bound.rows, bound.folds, settings=settings)
+            store = cache if bound.targets[1] else cache.memory
+            stored = ScoreCache(store, bound.rows, bound.folds, settings=settings)
             specs = specs_of_scores(self.request, repeat, stored)
         return Results(key, bound.rows.hex(), group, specs, n_bytes, bound)
 

@@ -372,13 +372,13 @@ class KernelTrainer:
         self.survey(second, other)
         order, spans = None, [(rows.start, rows.stop) for rows in both if isinstance(rows, slice)]
         if len(spans) < 2:
-            numbers = [
+            indices = [
                 np.arange(rows.start, rows.stop, dtype=np.uint32)
                 if isinstance(rows, slice)
                 else rows
                 for rows in both
             ]
-            order, n_first = np.concatenate(numbers), len(numbers[0])
+            order, n_first = np.concatenate(indices), len(indices[0])
             spans = [(0, n_first), (n_first, len(order))]
         self._kernel.update_both(first, *spans[0], second, *spans[1], order)
 
@@ -501,9 +501,9 @@ class CompiledLearner(KernelTrainer):
             super().test_then_train(state, rows, out)
             return
         # The kernel only tests ranges of rows, so other rows within this range are tested as well.
-        numbers = np.r_[rows]
+        indices = np.r_[rows]
         of_all = np.empty((len(self.rows.order), self.n_outputs), self.dtype)
-        self.outputs(state, int(numbers.min()), int(numbers.max()) + 1, of_all)
+        self.outputs(state, int(indices.min()), int(indices.max()) + 1, of_all)
         out[:] = of_all[rows]
         self.update(state, rows)
 
@@ -610,17 +610,17 @@ class Lanes(KernelTrainer):
         self._free_bytes, self.out_rows = free_bytes, kernel.out_rows
         super().__init__(with_scaled_rows(learners[0].before, kernel, rows), rows)
 
-    def only(self, numbers: list[int]) -> "Lanes":
+    def only(self, indices: list[int]) -> "Lanes":
         """Return ``Lanes`` of the learners with these indices."""
-        return Lanes([self.learners[number] for number in numbers], self._free_bytes)
+        return Lanes([self.learners[i] for i in indices], self._free_bytes)
 
-    def take(self, lanes: "Lanes", state: np.ndarray, numbers: list[int]) -> np.ndarray:
+    def take(self, lanes: "Lanes", state: np.ndarray, indices: list[int]) -> np.ndarray:
         """Return the state of these learners, copied from a ``state`` of ``lanes``.
 
-        ``numbers`` are the indices of these learners in ``lanes``.
+        ``indices`` are the positions of these learners in ``lanes``.
         """
         taken = self.start()
-        chosen = np.array(numbers, np.int64)
+        chosen = np.array(indices, np.int64)
         cast(LinearKernel, self._kernel).take(
             cast(LinearKernel, lanes._kernel), state, chosen, taken
         )

@@ -158,10 +158,10 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
 
     def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
         super()._set_model(kernel, model, dtype, n_features)
-        numbers = model.view(np.float64)
-        self.mean_ = numbers[:n_features].copy()
+        parameters = model.view(np.float64)
+        self.mean_ = parameters[:n_features].copy()
         if self.covariance_type == "diag":
-            self.covariance_ = numbers[n_features : 2 * n_features].copy()
+            self.covariance_ = parameters[n_features : 2 * n_features].copy()
         else:
-            square = numbers[n_features : n_features + n_features**2]
+            square = parameters[n_features : n_features + n_features**2]
             self.covariance_ = square.reshape(n_features, n_features).copy()
