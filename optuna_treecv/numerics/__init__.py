@@ -1,1 +1,1 @@
-"""Numerics of several engines: sums over rows, blocks of rows, one thread of BLAS."""
+"""Numerical code that several engines share: moments of rows, blocks of rows, BLAS threads."""

@@ -1,8 +1,12 @@
-"""The sums that models follow from, for the training rows of each fold.
+"""Moments of the training rows of each fold: weights, means and centred scatter matrices.
 
-They are weight, mean and centred scatter of rows, by group. A variance that is a difference of two
-large sums loses its digits. So nothing is subtracted: the moments of all rows outside a chunk are
-merged from those of the rows before and after it, so that k folds take 2 k merges.
+Many models can be computed from these sums, which are kept separately for each group, such as a
+class. If the moments of a training set were a difference between the moments of all rows and those
+of the test rows, small variances would lose their digits. Therefore, nothing is subtracted: the
+moments of the rows before a chunk and of the rows after it are merged. This takes about 2 k merges
+for k chunks.
+
+A *chunk* is a set of test rows that one model predicts, which is usually a fold.
 """
 
 from collections import deque
@@ -47,8 +51,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-#: (name, size, make) -> a read-only array of ``size`` float64. ``make`` fills a new one if none is
-#: cached by this name.
+#: (name, size, make) -> a read-only array of ``size`` float64 values. If no array with this name
+#: is cached, ``make`` fills a new array, which is then cached.
 ArrayCache = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
 
 
@@ -57,25 +61,27 @@ ArrayCache = Callable[[str, int, Callable[[np.ndarray], None]], np.ndarray]
 #: finite has predictions that are not finite.
 TestedChunks = tuple[slice, np.ndarray]
 
-# The rows that are sorted by group together.
-_SORTED = 8 * BLOCK
+# The number of rows that are sorted by group together.
+_SORTED_ROWS = 8 * BLOCK
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """The training and the test rows of each fold, as numbers of prepared rows.
+    """The training and test rows of each chunk, as indices of prepared rows.
 
     Attributes
     ----------
     n_rows : int
         The number of prepared rows.
     bounds : ndarray of shape (n_chunks + 1,), int64
-        The tested rows ``bounds[c]`` to ``bounds[c + 1] - 1`` are those of chunk c.
+        Chunk c has the test rows ``bounds[c]`` to ``bounds[c + 1] - 1``. They are indices into
+        ``tested_rows``.
     tested_rows : ndarray of shape (bounds[-1],) or None
-        The prepared row of each tested row; None: the same.
+        The indices of the prepared rows that are tested, in the order of the chunks. None if this
+        would be the array 0, 1, 2, ...
     trains : list of list of (slice or ndarray) or None
-        The prepared rows that each model is trained on, in parts. None: all rows outside of the
-        chunk.
+        For each chunk, the training rows of its model, as a list of slices and arrays of row
+        indices. None if each model is trained on all rows outside its chunk.
     """
 
     n_rows: int
@@ -89,7 +95,7 @@ class Chunks:
 
     @property
     def are_single_rows(self) -> bool:
-        """Whether this is leave-one-out."""
+        """Whether this is leave-one-out cross-validation."""
         return self.trains is None and self.n_chunks == self.n_rows
 
     @property
@@ -99,38 +105,42 @@ class Chunks:
 
     @property
     def scored_bounds(self) -> np.ndarray:
-        """The bounds of the tested rows that are scored together; a chunk may have several."""
+        """The bounds of the sets of rows that are scored together; a chunk may have several."""
         return self.bounds
 
     @property
     def are_growing(self) -> bool:
-        """Whether training sets are growing first parts of the rows."""
+        """Whether each training set consists of the first n rows, where n never decreases."""
         trains = self.trains or []
-        ends = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
-        return 0 < len(ends) == len(trains) and ends == sorted(ends)
+        stops = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
+        return 0 < len(stops) == len(trains) and stops == sorted(stops)
 
     @property
     def n_read(self) -> int:
-        """The number of rows that are read for the sums of all training sets."""
+        """The number of rows that are read to compute the moments of all training sets."""
         if self.trains is None:
             return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
         sizes = [sum(map(count_rows, parts)) for parts in self.trains]
         return sizes[-1] if self.are_growing else sum(sizes)
 
     def train_parts(self, chunk: int) -> list[RowIndices]:
-        """Return the prepared rows that a chunk's model is trained on."""
+        """Return the training rows of a chunk's model as slices and arrays of row indices."""
         if self.trains is None:
             start, stop = int(self.bounds[chunk]), int(self.bounds[chunk + 1])
             return [slice(0, start), slice(stop, self.n_rows)]
         return self.trains[chunk]
 
     def test_rows(self, first: int, last: int) -> RowIndices:
-        """Return the prepared rows that the chunks ``first`` to ``last - 1`` test."""
-        part = slice(int(self.bounds[first]), int(self.bounds[last]))
-        return part if self.tested_rows is None else self.tested_rows[part]
+        """Return the test rows of the chunks ``first`` to ``last - 1``."""
+        tested = slice(int(self.bounds[first]), int(self.bounds[last]))
+        return tested if self.tested_rows is None else self.tested_rows[tested]
 
     def groups(self, most_rows: int, most_chunks: int) -> Iterator[tuple[int, int]]:
-        """Yield first and last + 1 of consecutive chunks with up to ``most_rows`` test rows."""
+        """Yield (first, last) for groups of consecutive chunks ``first`` to ``last - 1``.
+
+        A group has at most ``most_chunks`` chunks and ``most_rows`` test rows, but at least one
+        chunk.
+        """
         first = 0
         while first < self.n_chunks:
             most = np.searchsorted(self.bounds, self.bounds[first] + most_rows, side="right")
@@ -141,15 +151,15 @@ class Chunks:
 
 @dataclass(frozen=True)
 class FoldsLeftOut(Chunks):
-    """Chunks of one or two folds, which are excluded from their training sets.
+    """Chunks whose test rows are one or two folds, with models trained on all other folds.
 
     Attributes
     ----------
     folds : Chunks
-        The single folds, without explicit training rows.
+        One chunk for each fold; its ``trains`` is None.
     models : sequence of tuple of int
-        The folds of each chunk in ascending order: (0, 1), (0, 2), ..., (1, 2), ... If single
-        folds are excluded too, (0,) comes before (0, 1), and so on.
+        The indices of the folds of each chunk, in ascending order: (0, 1), (0, 2), ..., (1, 2),
+        ... If there are also chunks of single folds, (0,) precedes (0, 1), and so on.
     """
 
     folds: Chunks = field(kw_only=True)
@@ -157,68 +167,69 @@ class FoldsLeftOut(Chunks):
 
     @classmethod
     def of(cls, folds: Chunks, models: Sequence[tuple[int, ...]]) -> "FoldsLeftOut":
-        """Return the chunks of models."""
+        """Create the chunks from the folds, and the indices of the folds of each chunk."""
         bounds = folds.bounds.tolist()
-        rows = [np.arange(*ends, dtype=np.uint32) for ends in pairwise(bounds)]
+        rows = [np.arange(*limits, dtype=np.uint32) for limits in pairwise(bounds)]
         trains: list[list[RowIndices]] = []
         for model in models:
-            ends = [0, *(end for fold in model for end in bounds[fold : fold + 2]), folds.n_rows]
-            trains.append([slice(*part) for part in zip(ends[::2], ends[1::2], strict=True)])
+            excluded = [bound for fold in model for bound in bounds[fold : fold + 2]]
+            limits = [0, *excluded, folds.n_rows]
+            trains.append([slice(*pair) for pair in zip(limits[::2], limits[1::2], strict=True)])
         sizes = [int(folds.sizes[list(model)].sum()) for model in models]
         tested = np.concatenate([rows[fold] for model in models for fold in model])
-        begins = np.cumsum([0, *sizes])
-        return cls(folds.n_rows, begins, tested, trains, folds=folds, models=models)
+        chunk_bounds = np.cumsum([0, *sizes])
+        return cls(folds.n_rows, chunk_bounds, tested, trains, folds=folds, models=models)
 
     @property
     def scored_bounds(self) -> np.ndarray:
-        """The bounds of the single folds."""
+        """The bounds of the folds of all chunks, each of which is scored separately."""
         return np.concatenate([[0], np.cumsum(self.folds.sizes[np.concatenate(self.models)])])
 
     @property
     def n_read(self) -> int:
-        """The number of rows that are read for the sums of all training sets."""
+        """The number of rows that are read to compute the moments of all training sets."""
         return self.n_rows
 
 
 def copy_rows(
-    rows: PreparedRows, part: RowIndices, out: np.ndarray, chunk: int | None = None
+    rows: PreparedRows, indices: RowIndices, out: np.ndarray, chunk: int | None = None
 ) -> None:
-    """Copy some rows, dense or sparse, into an array, and release their pages if X is on disk.
+    """Copy dense or sparse rows into an array, and release their memory pages if X is on disk.
 
-    The array receives as many of their columns as it has. With the number of a chunk these are the
-    features of the chunk's model, after its transformers.
+    The first ``out.shape[1]`` columns are copied. With the index of a chunk, the columns are those
+    after the transformers of the chunk's model.
     """
     X, n_columns = rows.X, out.shape[1]
     if chunk is not None and rows.maps is not None:
         columns = np.empty((len(out), rows.maps.n_columns))
-        copy_rows(rows, part, columns)
+        copy_rows(rows, indices, columns)
         out[:] = rows.maps.apply(chunk, columns)
     elif not isinstance(X, SparseRows):
-        out[:] = X[part, :n_columns]
-    elif isinstance(part, slice):
-        out[:] = X.as_given(part.start, part.stop, n_columns).toarray()
+        out[:] = X[indices, :n_columns]
+    elif isinstance(indices, slice):
+        out[:] = X.as_given(indices.start, indices.stop, n_columns).toarray()
     else:
-        low, high = int(part.min()), int(part.max()) + 1
-        out[:] = X.as_given(low, high, n_columns)[part.astype(np.intp) - low].toarray()
+        low, high = int(indices.min()), int(indices.max()) + 1
+        out[:] = X.as_given(low, high, n_columns)[indices.astype(np.intp) - low].toarray()
     if rows.file is not None:
-        rows.file.release_pages(part)
+        rows.file.release_pages(indices)
 
 
 class Moments(NamedTuple):
-    """The moments of rows z; each is a row of X, possibly followed by its targets.
+    """The moments of a set of rows. A row z consists of features, optionally followed by targets.
 
     Attributes
     ----------
     counts : ndarray of shape (n_groups,)
         The number of rows of each group.
     weights : ndarray of shape (n_groups,)
-        The sums of the weights w; equal to ``counts`` without weights.
+        The sum of the weights w of each group; equal to ``counts`` if rows have no weights.
     means : ndarray of shape (n_groups, n_columns)
-        sum w z / weight; zeros for a group without weight.
-    scatters : ndarray of shape (n_groups or 1, n_columns, n_columns)
-        sum w (z - mean) (z - mean)' of each group, or the sum of all groups.
+        sum w z / sum w; zeros for a group whose weights are all 0.
+    scatters : ndarray of shape (n_groups, n_columns, n_columns) or (1, n_columns, n_columns)
+        sum w (z - mean) (z - mean)' of each group, or the sum of these matrices over all groups.
     spread : Spread or None
-        The statistics of a ``StandardScaler`` of X, without weights.
+        The statistics that a ``StandardScaler`` needs, which ignore the weights.
     """
 
     counts: np.ndarray
@@ -229,26 +240,28 @@ class Moments(NamedTuple):
 
 
 class Source:
-    """The rows whose moments are computed.
+    """Computes the moments of prepared rows.
 
     Parameters
     ----------
     rows : PreparedRows
     n_groups : int
-        1, or the number of classes.
+        1, or the number of classes if each class is a group.
     are_pooled : bool
-        Whether the scatters of all groups are added.
+        Whether the scatter matrices of all groups are added.
     n_targets : int
-        The number of targets that follow the features of each row.
+        The number of targets, which are columns after the features.
     with_spread : bool
+        Whether the statistics of a ``StandardScaler`` are computed too.
 
     Attributes
     ----------
     n_columns : int
+        The number of features and targets.
     n_values : int
-        The size of the flat array of moments.
+        The number of float64 values in a flat array of moments.
     make : callable or None
-        (rows) -> a family with this source, bound to rows.
+        (rows) -> the family of this source, bound to other rows. Remote workers call it.
     """
 
     def __init__(
@@ -264,36 +277,37 @@ class Source:
         self.rows, self.n_groups, self.with_spread = rows, n_groups, with_spread
         self.make: Callable[[PreparedRows], Any] | None = None
         self.n_columns, self.n_targets = d + n_targets, n_targets
-        # The columns of prepared rows, which may differ from those of transformed rows.
-        self._n_read = n_targets + (d if rows.maps is None else rows.maps.n_columns)
+        # The number of columns that are read. Transformers that are fitted per fold may change it.
+        self._n_read_columns = n_targets + (d if rows.maps is None else rows.maps.n_columns)
         self._n_scatters = 1 if are_pooled else g
-        self._shapes = self._shapes_of(self.n_columns)
+        self._shapes = self._moment_shapes(self.n_columns)
         if with_spread:
             self._shapes += [(1,), (4, d)]
         self.n_values = sum(map(prod, self._shapes))
 
-    def _shapes_of(self, c: int) -> list[tuple[int, ...]]:
-        g = self.n_groups
+    def _moment_shapes(self, n_columns: int) -> list[tuple[int, ...]]:
+        """Return the shapes of counts, weights, means and scatters."""
+        g, c = self.n_groups, n_columns
         return [(g,), (g,), (g, c), (self._n_scatters, c, c)]
 
     def view(self, memory: np.ndarray) -> Moments:
-        """Return moments whose parts are views of a flat array."""
+        """Return moments whose arrays are views of a flat array."""
         counts, weights, means, scatters, *columns = views(memory, self._shapes)
         spread = Spread(columns[0][0], *columns[1]) if columns else None
         return Moments(counts, weights, means, scatters, spread)
 
     def write(self, moments: Moments, memory: np.ndarray) -> None:
         """Copy moments into a flat array."""
-        parts: list[Any] = [*moments[:-1]]
+        arrays: list[Any] = [*moments[:-1]]
         if moments.spread is not None:
             n_rows, *columns = moments.spread
-            parts += [n_rows, columns]
-        for part, out in zip(parts, views(memory, self._shapes), strict=True):
-            out[:] = part
+            arrays += [n_rows, columns]
+        for array, out in zip(arrays, views(memory, self._shapes), strict=True):
+            out[:] = array
 
-    def nothing(self) -> Moments:
-        """Return the moments of no rows."""
-        shapes, spread = self._shapes_of(self._n_read), None
+    def empty_moments(self) -> Moments:
+        """Return the moments of an empty set of rows."""
+        shapes, spread = self._moment_shapes(self._n_read_columns), None
         if self.with_spread:
             zeros = np.zeros(self.rows.n_features)
             spread = Spread(0, zeros, zeros, zeros + np.inf, zeros - np.inf)
@@ -301,78 +315,86 @@ class Source:
         return Moments(counts, weights, means, scatters, spread)
 
     def fill(
-        self, part: RowIndices, out: np.ndarray, chunk: int | None = None
+        self, rows: RowIndices, out: np.ndarray, chunk: int | None = None
     ) -> np.ndarray | None:
         """Copy rows and their targets into an array, and return their weights.
 
-        The columns are those of the prepared rows, or with the number of a chunk, those of its
-        model.
+        The columns are those of the prepared rows. With the index of a chunk, they are the columns
+        after the transformers of the chunk's model.
         """
-        copy_rows(self.rows, part, out[:, : out.shape[1] - self.n_targets], chunk)
+        copy_rows(self.rows, rows, out[:, : out.shape[1] - self.n_targets], chunk)
         weights = self.rows.weights
-        return None if weights is None else weights[part].astype(np.float64)
+        return None if weights is None else weights[rows].astype(np.float64)
 
-    def collect(self, part: RowIndices) -> Moments:
-        """Return the moments of some rows; remote ones are a slice, read block after block."""
+    def collect(self, rows: RowIndices) -> Moments:
+        """Compute the moments of a set of rows. Remote rows must be a slice."""
         if isinstance(self.rows.X, RemoteBlocks):
             if self.make is None:
                 raise ValueError("linearly dependent columns are not supported for remote rows.")
-            assert isinstance(part, slice)
-            of_blocks = self.rows.X.over(part.start, part.stop, _collected, self.make)
-            return reduce(merge, of_blocks, self.nothing())
-        sums = self.nothing()
+            assert isinstance(rows, slice)
+            block_moments = self.rows.X.over(rows.start, rows.stop, _collect_in_block, self.make)
+            return reduce(merge, block_moments, self.empty_moments())
+        sums = self.empty_moments()
         spread = sums.spread
-        buffer = np.empty((min(BLOCK, count_rows(part)), self._n_read))
-        for group, numbers in self._by_group(part):
-            for block_rows in blocks(numbers):
+        buffer = np.empty((min(BLOCK, count_rows(rows)), self._n_read_columns))
+        for group, group_rows in self._split_by_group(rows):
+            for block_rows in blocks(group_rows):
                 block = buffer[: count_rows(block_rows)]
                 weights = self.fill(block_rows, block)
                 if spread is not None:
                     spread = merge_spreads(spread, spread_of(block[:, : self.rows.n_features]))
-                _add(sums, group, block, weights)
+                _add_block(sums, group, block, weights)
         return sums._replace(spread=spread)
 
     def before(self, chunks: Chunks) -> list[Moments]:
-        """Return the moments of the rows before the first chunk, if there are any."""
+        """Return a list with the moments of all rows that precede the first chunk.
+
+        The list is empty if there are no such rows.
+        """
         first = slice(0, int(chunks.bounds[0]))
         return [self.collect(first)] if first.stop else []
 
-    def _by_group(self, part: RowIndices) -> Iterator[tuple[int, RowIndices]]:
-        """Yield row numbers by group."""
+    def _split_by_group(self, rows: RowIndices) -> Iterator[tuple[int, RowIndices]]:
+        """Yield (group, row indices), where a group may be yielded several times."""
         if self.n_groups == 1:
-            yield 0, part
+            yield 0, rows
             return
         assert self.rows.targets is not None
-        for piece in blocks(part, _SORTED):
-            codes = self.rows.targets[piece]
+        for block in blocks(rows, _SORTED_ROWS):
+            codes = self.rows.targets[block]
             order = np.argsort(codes, kind="stable")
-            numbers = order + piece.start if isinstance(piece, slice) else piece[order]
-            ends = np.cumsum(np.bincount(codes))
-            for code, rows in enumerate(np.split(numbers, ends[:-1])):
-                if len(rows):
-                    yield code, rows
+            sorted_rows = order + block.start if isinstance(block, slice) else block[order]
+            stops = np.cumsum(np.bincount(codes))
+            for code, group_rows in enumerate(np.split(sorted_rows, stops[:-1])):
+                if len(group_rows):
+                    yield code, group_rows
 
 
-def _collected(
+def _collect_in_block(
     block: Block, start: int, stop: int, make: Callable[[PreparedRows], Any]
 ) -> Moments:
+    """Compute the moments of the rows ``start`` to ``stop - 1`` of a block in a remote worker."""
     with np.errstate(all="ignore"):
         return make(block.rows).source.collect(slice(start, stop))
 
 
 def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
-    """Return views of a flat array in given shapes; ``np.split`` takes several times longer."""
-    ends = accumulate(map(prod, shapes))
+    """Divide a flat array into views of the given shapes.
+
+    ``np.split`` takes several times longer.
+    """
+    stops = accumulate(map(prod, shapes))
     return [
-        memory[end - prod(shape) : end].reshape(shape)
-        for end, shape in zip(ends, shapes, strict=True)
+        memory[stop - prod(shape) : stop].reshape(shape)
+        for stop, shape in zip(stops, shapes, strict=True)
     ]
 
 
-def _add(sums: Moments, group: int, block: np.ndarray, weights: np.ndarray | None) -> None:
-    """Add a block, which is overwritten, to moments.
+def _add_block(sums: Moments, group: int, block: np.ndarray, weights: np.ndarray | None) -> None:
+    """Update the moments of a group, in place, with a block of rows, which is overwritten.
 
-    Rows are shifted by the first one, because the mean of large offsets is exact only then.
+    The first row is subtracted from all rows. Otherwise, large offsets would cause rounding errors
+    of the mean.
     """
     shift = block[0].copy()
     block -= shift
@@ -387,20 +409,20 @@ def _add(sums: Moments, group: int, block: np.ndarray, weights: np.ndarray | Non
         block *= np.sqrt(weights)[:, None]
     scatter = sums.scatters[min(group, len(sums.scatters) - 1)]
     scatter += block.T @ block
-    before = sums.weights[group]
+    previous = sums.weights[group]
     sums.counts[group] += len(block)
     sums.weights[group] += weight
     if weight:
         share = weight / sums.weights[group]
         step = shift + mean - sums.means[group]
         sums.means[group] += step * share
-        if before:
-            step *= np.sqrt(before * share)
+        if previous:
+            step *= np.sqrt(previous * share)
             scatter += np.outer(step, step)
 
 
 def merge(first: Moments, second: Moments) -> Moments:
-    r"""Return the moments of two sets of rows together (Chan, Golub & LeVeque 1979).
+    r"""Return the moments of the union of two sets of rows (Chan, Golub & LeVeque 1979).
 
     .. math:: S = S_1 + S_2 + \frac{w_1 w_2}{w_1 + w_2} (m_2 - m_1) (m_2 - m_1)^\top
     """
@@ -422,29 +444,29 @@ def merge(first: Moments, second: Moments) -> Moments:
 
 
 def mapped(moments: Moments, maps: ColumnMaps, chunk: int) -> Moments:
-    """Return the moments of rows after the transformers of a chunk's model."""
+    """Return the moments of the rows after the transformers of a chunk's model are applied."""
     scatters = maps.apply(chunk, moments.scatters, is_centred=False).transpose(0, 2, 1)
     scatters = maps.apply(chunk, scatters, is_centred=False)
     return moments._replace(means=maps.apply(chunk, moments.means), scatters=scatters)
 
 
 def about(moments: Moments, origin: np.ndarray) -> np.ndarray:
-    """Return the second moments of one group about another point than the mean."""
+    """Return sum w (z - origin) (z - origin)' of the first group."""
     step = moments.means[0] - origin
     return np.asarray(moments.scatters[0] + moments.weights[0] * np.outer(step, step))
 
 
 def make_pool(n_jobs: int) -> ThreadPoolExecutor:
-    """Return threads with the caller's scikit-learn configuration, which is per thread."""
+    """Return a thread pool whose threads have the caller's scikit-learn configuration."""
     return ThreadPoolExecutor(n_jobs, "treecv", initializer=partial(set_config, **get_config()))
 
 
 def in_order(
     n_jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Iterator[Result]:
-    """Yield the results of a function in the order of the items.
+    """Apply a function to each item in ``n_jobs`` threads, and yield the results in order.
 
-    With several threads, at most as many results wait as there are threads.
+    At most ``n_jobs`` results are computed before they are requested.
     """
     if n_jobs == 1:
         yield from map(function, items)
@@ -453,7 +475,7 @@ def in_order(
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
-                # NumPy's handling of errors goes with the context.
+                # The context contains the settings of ``np.errstate``.
                 waiting.append(pool.submit(copy_context().run, function, item))
                 if len(waiting) > n_jobs:
                     yield waiting.popleft().result()
@@ -464,104 +486,120 @@ def in_order(
                 future.cancel()
 
 
-#: The bytes of moments in memory at once.
-MOST_BYTES = 2**28
+#: The most bytes of moments in memory at the same time.
+MAX_BYTES = 2**28
 
-#: The moments of a chunk's training rows and, if needed, of its test rows.
+#: The moments of a chunk's training rows, and of its test rows if they are requested.
 TrainAndTest = tuple[Moments, Moments | None]
 
 
 def moments_of_folds(
-    source: Source, chunks: Chunks, keep: ArrayCache, n_jobs: int, with_test: bool
+    source: Source, chunks: Chunks, cached: ArrayCache, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
-    """Yield the moments of each chunk's training and test rows, chunk after chunk.
+    """Yield the moments of the training rows and of the test rows of each chunk, in order.
 
-    If those of all chunks would take too much memory, they are in memory for groups of about
-    sqrt(k) chunks, and each chunk is read twice. ``FoldsLeftOut`` come without those of test rows.
+    If the moments of all k chunks would take too much memory, the moments of groups of about
+    sqrt(k) chunks are computed first. Each chunk is then read twice. For ``FoldsLeftOut``, the
+    moments of the test rows are None.
     """
     if isinstance(chunks, FoldsLeftOut):
-        yield from _without_folds(source, chunks, keep, n_jobs)
+        yield from _exclude_folds(source, chunks, cached, n_jobs)
         return
     if chunks.trains is None and chunks.n_chunks == 1:
         chunks = replace(chunks, trains=[[slice(0, int(chunks.bounds[0]))]])
     if chunks.trains is not None:
-        yield from _of_train_rows(source, chunks, n_jobs, with_test)
+        yield from _collect_training_rows(source, chunks, n_jobs, with_test)
         return
     before, k = source.before(chunks), chunks.n_chunks
-    parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
-    if 16 * k * source.n_values <= MOST_BYTES:
-        collected = list(in_order(n_jobs, source.collect, parts))
-        yield from _leave_one_part_out(collected, before)
+    test_rows = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
+    if 16 * k * source.n_values <= MAX_BYTES:
+        collected = list(in_order(n_jobs, source.collect, test_rows))
+        yield from _leave_one_out(collected, before)
         return
     size = isqrt(k)
-    begins = range(0, k, size)
-    groups = [chunks.test_rows(begin, min(begin + size, k)) for begin in begins]
-    outside = _leave_one_part_out(list(in_order(n_jobs, source.collect, groups)), before)
-    for begin, (others, _) in zip(begins, outside, strict=True):
-        collected = list(in_order(n_jobs, source.collect, parts[begin : begin + size]))
-        yield from _leave_one_part_out(collected, [others])
+    starts = range(0, k, size)
+    groups = [chunks.test_rows(start, min(start + size, k)) for start in starts]
+    outside = _leave_one_out(list(in_order(n_jobs, source.collect, groups)), before)
+    for start, (others, _) in zip(starts, outside, strict=True):
+        collected = list(in_order(n_jobs, source.collect, test_rows[start : start + size]))
+        yield from _leave_one_out(collected, [others])
 
 
-def _leave_one_part_out(parts: list[Moments], outside: list[Moments]) -> Iterator[TrainAndTest]:
-    """Yield the moments of ``outside`` and all parts but one, and those of that part."""
-    after: list[Moments] = []  # of the last one, the last two, ...
-    for part in parts[:0:-1]:
-        after.append(merge(part, after[-1]) if after else part)
-    before = list(outside)
-    for moments in parts:
+def _leave_one_out(sets: list[Moments], always: list[Moments]) -> Iterator[TrainAndTest]:
+    """For each set of rows, yield the moments of all other sets, and of the set itself.
+
+    Parameters
+    ----------
+    sets : list of Moments
+        The moments of each set of rows.
+    always : list of Moments
+        The moments of rows that are never left out; empty or of length 1.
+    """
+    after: list[Moments] = []  # the moments of the last set, the last two sets, ...
+    for moments in sets[:0:-1]:
+        after.append(merge(moments, after[-1]) if after else moments)
+    before = list(always)
+    for moments in sets:
         yield reduce(merge, before + ([after.pop()] if after else [])), moments
         before = [merge(before[0], moments)] if before else [moments]
 
 
-def _without_folds(
-    source: Source, chunks: FoldsLeftOut, keep: ArrayCache, n_jobs: int
+def _exclude_folds(
+    source: Source, chunks: FoldsLeftOut, cached: ArrayCache, n_jobs: int
 ) -> Iterator[TrainAndTest]:
-    """Yield the moments of all rows outside one or two folds, which are read once."""
+    """Yield the moments of all rows outside one or two folds. Each row is read only once."""
     outside = source.before(chunks.folds)
     if source.rows.maps is None:
-        collected = [*map(source.view, moments_of_chunks(source, chunks.folds, keep, n_jobs))]
-    else:  # the cached ones have other columns
-        parts = [chunks.folds.test_rows(fold, fold + 1) for fold in range(chunks.folds.n_chunks)]
-        collected = list(in_order(n_jobs, source.collect, parts))
+        collected = [*map(source.view, moments_of_chunks(source, chunks.folds, cached, n_jobs))]
+    else:  # ``moments_of_chunks`` stores moments of transformed columns
+        n_folds = chunks.folds.n_chunks
+        test_rows = [chunks.folds.test_rows(fold, fold + 1) for fold in range(n_folds)]
+        collected = list(in_order(n_jobs, source.collect, test_rows))
     with_single = len(chunks.models[0]) == 1
-    for fold, (others, _) in enumerate(_leave_one_part_out(collected, outside)):
+    for fold, (others, _) in enumerate(_leave_one_out(collected, outside)):
         if with_single:
             yield others, None
-        for without_both, _ in _leave_one_part_out(collected[fold + 1 :], outside):
+        for without_both, _ in _leave_one_out(collected[fold + 1 :], outside):
             yield without_both, None
         outside = [merge(outside[0], collected[fold])] if outside else [collected[fold]]
 
 
 def moments_of_chunks(
-    source: Source, chunks: Chunks, keep: ArrayCache, n_jobs: int, name: str = "chunks"
+    source: Source, chunks: Chunks, cached: ArrayCache, n_jobs: int, name: str = "chunks"
 ) -> np.ndarray:
-    """Return the moments of each chunk's test rows, (n_chunks, n_values), cached by a name.
+    """Return the moments of the test rows of each chunk, cached under a name.
 
-    ``Source.view`` takes each.
+    Returns
+    -------
+    ndarray of shape (n_chunks, n_values)
+        ``Source.view`` converts each row to ``Moments``.
     """
     shape = chunks.n_chunks, source.n_values
-    parts = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
+    test_rows = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
 
     def make(memory: np.ndarray) -> None:
-        collected = in_order(n_jobs, source.collect, parts)
+        collected = in_order(n_jobs, source.collect, test_rows)
         for record, moments in zip(memory.reshape(shape), collected, strict=True):
             source.write(moments, record)
 
-    return keep(name, prod(shape), make).reshape(shape)
+    return cached(name, prod(shape), make).reshape(shape)
 
 
-def _of_train_rows(
+def _collect_training_rows(
     source: Source, chunks: Chunks, n_jobs: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
-    """Yield the moments of training rows; growing first parts of the rows are read once."""
+    """Yield the moments of the training rows in ``chunks.trains``.
+
+    If each training set contains the previous one, only the added rows are read.
+    """
     assert chunks.trains is not None
-    grow, start = chunks.are_growing, 0
-    parts: list[RowIndices] = []
+    are_growing, start = chunks.are_growing, 0
+    added: list[RowIndices] = []
     for (rows,) in chunks.trains:
-        parts.append(slice(start, rows.stop) if isinstance(rows, slice) else rows)
-        if grow and isinstance(rows, slice):
+        added.append(slice(start, rows.stop) if isinstance(rows, slice) else rows)
+        if are_growing and isinstance(rows, slice):
             start = rows.stop
     so_far: list[Moments] = []
-    for chunk, moments in enumerate(in_order(n_jobs, source.collect, parts)):
-        so_far = [merge(so_far[0], moments)] if grow and so_far else [moments]
+    for chunk, moments in enumerate(in_order(n_jobs, source.collect, added)):
+        so_far = [merge(so_far[0], moments)] if are_growing and so_far else [moments]
         yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None

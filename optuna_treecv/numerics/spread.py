@@ -1,4 +1,7 @@
-"""Blocks of rows, and the spread of their columns: count, mean, squares about it, and extremes."""
+"""Read rows in blocks, and compute the statistics of their columns.
+
+The statistics, a ``Spread``, are those that a ``StandardScaler`` needs.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,34 +12,43 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
-#: The prepared rows of a training or a test set.
+#: The rows of a training or test set: a slice, or an array of row indices. They refer to the
+#: prepared rows, which are in the order of the folds.
 RowIndices = slice | Array
 
-#: The rows of one block of float64, so that no copy of all rows is ever widened. With a hundred
-#: columns it fits into a second-level cache.
+#: The number of rows that are converted to float64 together, which avoids a copy of all rows. With
+#: a hundred columns, a block fits into a second-level cache.
 BLOCK = 1024
 
 
-def blocks(part: RowIndices, size: int = BLOCK) -> Iterator[RowIndices]:
-    """Yield row numbers in blocks; those of a slice are slices."""
-    if isinstance(part, slice):
-        for start in range(part.start, part.stop, size):
-            yield slice(start, min(start + size, part.stop))
+def blocks(rows: RowIndices, size: int = BLOCK) -> Iterator[RowIndices]:
+    """Divide row indices into blocks of at most ``size``; a slice is divided into slices."""
+    if isinstance(rows, slice):
+        for start in range(rows.start, rows.stop, size):
+            yield slice(start, min(start + size, rows.stop))
         return
-    for start in range(0, len(part), size):
-        yield part[start : start + size]
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
 
 
-def count_rows(part: RowIndices) -> int:
-    """Return the number of rows."""
-    return part.stop - part.start if isinstance(part, slice) else len(part)
+def count_rows(rows: RowIndices) -> int:
+    """Return the number of rows in a slice or an array of row indices."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
 class Spread(NamedTuple):
-    """Number, mean, sum of squares about the mean, minimum and maximum of each column.
+    """The mean, sum of squares, minimum and maximum of each column.
 
-    The number may differ between columns. The sum of squares of a constant column need not be 0 in
-    floating point, but its minimum and maximum are equal.
+    Attributes
+    ----------
+    n_rows : int or ndarray of shape (n_columns,)
+        The number of values. It may differ between columns, for example without missing values.
+    mean : ndarray of shape (n_columns,)
+    squares : ndarray of shape (n_columns,)
+        The sum of squared differences from the mean. That of a constant column need not be 0 in
+        floating point.
+    low, high : ndarray of shape (n_columns,)
+        The minimum and the maximum. They are equal for a constant column.
     """
 
     n_rows: Opaque
@@ -47,7 +59,7 @@ class Spread(NamedTuple):
 
 
 def spread_of(block: Array) -> Spread:
-    """Return the spread of the columns of an array (n_rows, n_columns)."""
+    """Compute the statistics of the columns of an array of shape (n_rows, n_columns)."""
     shift = block[0].copy()
     shifted = block - shift
     mean = np.add.reduce(shifted) / len(block)
@@ -57,7 +69,7 @@ def spread_of(block: Array) -> Spread:
 
 
 def merge_spreads(first: Spread, second: Spread) -> Spread:
-    """Return the spread of two sets of rows together, as ``merge``."""
+    """Compute the statistics of the union of two sets of rows from the statistics of each set."""
     n_rows = first.n_rows + second.n_rows
     share = second.n_rows / np.maximum(n_rows, 1)
     step = second.mean - first.mean
@@ -69,9 +81,9 @@ def merge_spreads(first: Spread, second: Spread) -> Spread:
 
 
 def scale_of(scaler: StandardScaler, spread: Spread) -> Array:
-    """Return the divisors of columns by a scaler.
+    """Return the ``scale_`` of a ``StandardScaler`` that is fitted on these rows.
 
-    Like scikit-learn it does not scale a column that is constant, or whose variance is below the
+    As in scikit-learn, this is 1 for a column that is constant, or whose variance is below the
     rounding errors of its mean.
     """
     if not scaler.with_std:
@@ -80,12 +92,12 @@ def scale_of(scaler: StandardScaler, spread: Spread) -> Array:
 
 
 def is_constant(spread: Spread) -> Array:
-    """Return a mask of the columns that a ``StandardScaler`` does not scale."""
+    """Return a mask of the columns that a ``StandardScaler`` treats as constant."""
     variance = spread.squares / spread.n_rows
     return (spread.low == spread.high) | is_rounding(variance, spread.n_rows, spread.mean)
 
 
 def is_rounding(variance: Array, n_rows: int | Array, mean: Array) -> Array:
-    """Return whether variances are below the rounding errors of their means."""
+    """Return a mask of the variances that are below the rounding errors of their means."""
     tiny = n_rows * np.finfo(np.float64).eps
     return np.asarray(variance <= tiny * variance + np.square(tiny * mean))

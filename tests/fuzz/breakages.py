@@ -721,7 +721,7 @@ BREAKAGES = [
     ),
     Breakage(
         "exact: growing training sets forget their beginnings",
-        "so_far = [merge(so_far[0], moments)] if grow and so_far else [moments]",
+        "so_far = [merge(so_far[0], moments)] if are_growing and so_far else [moments]",
         "so_far = [moments]",
         "test_exact::test_regressors_score_as_fits_do test_exact_discriminants",
     ),

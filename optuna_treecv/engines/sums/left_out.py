@@ -156,7 +156,7 @@ class HeldOutRidge:
                 if self._chunks.bounds[first] < self._chunks.bounds[last]
             ]
             segments = [*segments[:index], *others, *segments[index + 1 :]]
-        return reduce(merge, [*self._before, *segments], self._source.nothing())
+        return reduce(merge, [*self._before, *segments], self._source.empty_moments())
 
     def test(self, most_rows: int, row_by_row: bool) -> Iterator[TestedChunks]:
         """Predict the rows of each chunk with models that are trained on all other rows.

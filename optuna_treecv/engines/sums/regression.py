@@ -461,7 +461,7 @@ class LassoFolds(RidgeFolds):
             return False
         rows, d = self._rows, self._rows.n_features
         source = RidgeRows(replace(rows, weights=None), True, None)
-        c = source.nothing().means.shape[1]
+        c = source.empty_moments().means.shape[1]
 
         def fill(memory: np.ndarray) -> None:
             moments = source.collect(slice(0, len(rows.order)))

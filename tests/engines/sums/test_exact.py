@@ -540,7 +540,7 @@ def test_all_ways_agree_where_memory_is_scarce(name, splitter, monkeypatch):
     if splitter != "groups":
         del kind["groups"]
     usual = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
-    monkeypatch.setattr("optuna_treecv.numerics.moments.MOST_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.numerics.moments.MAX_BYTES", 0)
     monkeypatch.setattr("optuna_treecv.engines.sums.family._MAX_BYTES", 0)
     scarce = tree_cross_validate(REGRESSORS[name], X, Y, **kind)
     np.testing.assert_allclose(scarce.test_score, usual.test_score, rtol=1e-11)

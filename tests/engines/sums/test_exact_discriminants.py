@@ -218,7 +218,7 @@ def test_threads_and_groups_do_not_change_a_bit(estimators, monkeypatch):
 def test_groups_of_folds_and_factors_that_are_not_kept(monkeypatch):
     X, y = numbers()
     package = "optuna_treecv.engines.sums"
-    monkeypatch.setattr("optuna_treecv.numerics.moments.MOST_BYTES", 1000)
+    monkeypatch.setattr("optuna_treecv.numerics.moments.MAX_BYTES", 1000)
     monkeypatch.setattr(f"{package}.family._MAX_BYTES", 0)
     for estimators in ESTIMATORS.values():
         assert_as_fits(estimators, X, y, CHUNKS["10"])
