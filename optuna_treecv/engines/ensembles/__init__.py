@@ -1,1 +1,1 @@
-"""Ensembles of other libraries while they grow, tree by tree; a file for each library."""
+"""Ensembles that grow tree by tree: scikit-learn, LightGBM and XGBoost, one module each."""

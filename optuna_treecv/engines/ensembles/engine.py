@@ -1,7 +1,8 @@
 """The engines "boosting" and "bagging": ensembles of other libraries that grow tree by tree.
 
-The first trees of an ensemble are the ensemble of a fit with fewer trees. So each fold's ensemble
-is grown once, every ``n_estimators`` is scored along the way, and a trial can be pruned meanwhile.
+The first n trees of an ensemble are the same as those of a fit with ``n_estimators=n``. Therefore,
+the ensemble of each fold is grown only once, every ``n_estimators`` is scored along the way, and a
+trial can be pruned before all trees are grown.
 """
 
 from collections.abc import Generator
@@ -54,26 +55,27 @@ from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 
-# The number of reports while the first fold grows, and the most reports of further folds.
+#: The largest number of reports while the ensemble of the first fold grows.
 LEAD_STEPS = len(BLOCKS) + 1
-_MOST_REPORTS = 32 - LEAD_STEPS
+# The largest number of reports while the ensembles of the other folds grow.
+_MAX_REPORTS = 32 - LEAD_STEPS
 
 
 def plan_growth(name: str, request: Request) -> Plan | Declined:
-    """Return a plan for an ensemble that grows tree by tree."""
+    """Return the plan "boosting" or "bagging", or the reason why the estimator does not fit it."""
     prefix, last = divided(request.estimator)
     kind = kind_of(last)
-    is_mine = kind is not None and kind.is_boosted == (name == "boosting")
+    is_of_engine = kind is not None and kind.is_boosted == (name == "boosting")
     why_not = f"{type(last).__name__} does not grow tree by tree"
-    if kind is not None and is_mine:
+    if kind is not None and is_of_engine:
         why_not = _why_not(request, kind, last)
     if kind is None or why_not:
         advice = (
-            f"method={name!r} must have an ensemble that grows tree by tree, alone or at the end "
-            f"of a Pipeline, but {why_not}; use method='auto' instead."
+            f"method={name!r} must have an ensemble that grows tree by tree, alone or as the last "
+            f"step of a Pipeline, but {why_not}; use method='auto' instead."
         )
         free = () if kind else request.estimator.get_params(deep=True)
-        return Declined(why_not, advice, free, 2 if is_mine else 0)
+        return Declined(why_not, advice, free, 2 if is_of_engine else 0)
     _check(request, kind, prefix, last)
     return GrowingPlan(request, name)
 
@@ -82,7 +84,7 @@ plan_boosting, plan_bagging = partial(plan_growth, "boosting"), partial(plan_gro
 
 
 def _why_not(request: Request, kind: type[Growth], last: Estimator) -> str:
-    """Return the reason why an ensemble does not grow tree by tree; "" if it does."""
+    """Return the reason why an ensemble cannot be grown tree by tree, or "" if it can."""
     data, size = request.data, kind.n_trees_of(last)
     if not is_integer(size) or size < 1:
         return f"{kind.size} is not a positive integer"
@@ -97,7 +99,10 @@ def _why_not(request: Request, kind: type[Growth], last: Estimator) -> str:
 
 
 def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -> None:
-    """Raise errors for early stopping and ``truncate``; the library checks the rest."""
+    """Raise an error for invalid early stopping or ``truncate``.
+
+    The library of the ensemble checks all other parameters.
+    """
     settings, n_repeats = request.settings, request.cross_validation.n_repeats
     is_best = settings.n_estimators is not None
     if not is_best and (patience := kind.patience(last)):
@@ -116,8 +121,8 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     for name in ("max_leaf_nodes", "ccp_alpha") if settings.truncate else ():
         if getattr(last, name) or prefix + name in searched:
             raise ValueError(
-                f"truncate must be False if {name} is given or searched, because cut trees then "
-                "differ from grown trees of the same depth; got True."
+                f"truncate must be False if {name} is given or searched, because truncated trees "
+                "then differ from trees that are grown to the same depth; got True."
             )
     pools = scoring is not None and isinstance(scoring.first, Pooled)
     if is_best and (n_repeats > 1 or pools):
@@ -133,7 +138,7 @@ def seed_of(request: Request, repeat: Repeat) -> int:
 
 
 class GrowingPlan(Plan):
-    """One ensemble per fold, scored along the way."""
+    """A plan that grows one ensemble per fold, and scores it along the way."""
 
     reason = "each fold's ensemble is grown once and scored along the way"
 
@@ -151,11 +156,11 @@ class GrowingPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return a sentence on the cost: how many ensembles are grown, and on how many rows."""
+        """Return a sentence with the number of ensembles and of their training rows."""
         return describe_trainings(self.request, "growths")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return the keys of the scores; none for the best number of trees."""
+        """Return the keys of the scores. With ``n_estimators="best"``, there are no keys."""
         request, settings = self.request, self.request.settings
         parts = [seeded(clone(candidate), seed_of(request, self.repeats[0]))]
         point = settings.n_estimators, settings.truncate, seed_of(request, repeat)
@@ -164,26 +169,26 @@ class GrowingPlan(Plan):
         return results if settings.n_estimators is None else results._replace(specs={})
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Grow the trees of the folds; if the library raises an error, folds are refitted."""
+        """Grow the ensembles of all folds. If the library raises an error, folds are refitted."""
         (candidate,), (sink,), repeat, _, watch, _ = work
         try:
             with closing(GrownFolds(self.request, self.name, candidate, repeat)) as folds:
                 growing = GrowingFolds(self.request, candidate, folds, sink)
                 if watch is not None:
                     yield from growing.events(watch)
-                for part in repeat.parts:
-                    yield from growing.tested(part)
+                for run in repeat.parts:
+                    yield from growing.yield_folds(run)
         except ValueError as error:
             reason = f"its trees cannot be grown ({str(error).removesuffix('.')})"
             yield Failed(error, reason, stands=False)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
-        """Return the predictions of the fits of the folds."""
+        """Refit each fold, and return the predictions for the test rows."""
         return predict_by_fits(self.request, candidate, repeat, method)
 
 
 class GrowingFolds:
-    """Reports the scores of one evaluation while the ensembles of its folds grow.
+    """Reports the scores of a candidate while the ensembles of its folds grow.
 
     Parameters
     ----------
@@ -199,14 +204,14 @@ class GrowingFolds:
         self._request, self._folds, self._sink = request, folds, sink
         self._scorer = FoldScorer(request, candidate)
         self._curve: Curve | None = None
-        self._n_begun = self._n_noted = 0
+        self._n_begun = self._n_reported = 0
 
     def events(self, watch: Watch) -> Generator[TreeProgress]:
-        """Grow the trees of all folds, beginning with the first fold."""
+        """Grow the ensembles, first that of the first fold, and yield the scores so far."""
         n_folds = self._folds.cut.n_folds
         for step, end in enumerate(self._folds.ends):
             self._folds.grow([0], end, self._sink.cost)
-            curve = self._note(1, end)
+            curve = self._report(1, end)
             n_left = 0 if curve.has_ended(self._folds.patience) else self._folds.most - end
             rows = None
             if watch.takes_rows and self._folds.has_outputs(0, end):
@@ -216,28 +221,28 @@ class GrowingFolds:
             yield TreeProgress(0, step, curve.value, end, 1, n_left, rows)
             if n_left == 0:
                 break
-        n_reports = min(_MOST_REPORTS, n_folds - 1)
+        n_reports = min(_MAX_REPORTS, n_folds - 1)
         groups = np.linspace(1, n_folds, n_reports + 1).astype(int).tolist()[1:]
         for step, n_grown in enumerate(groups):
             curve = self._grow_together(n_grown)
             yield TreeProgress(0, LEAD_STEPS + step, curve.value, int(curve.n_trees[-1]), n_grown)
 
     def _grow_together(self, n_folds: int) -> Curve:
-        """Grow the first folds until the mean of their curves ends."""
+        """Grow the ensembles of the first ``n_folds`` folds until their mean score stops."""
         n_threads = self._request.settings.n_threads
-        # Each thread takes a fold; further folds are needed soon.
+        # Each thread grows one fold. Idle threads grow the following folds, which are needed next.
         n_ahead = min(max(n_folds, self._n_begun + n_threads), self._folds.cut.n_folds)
         last = self._folds.most if self._curve is None else int(self._curve.n_trees[-1])
         for end in self._folds.ends if self._folds.patience is not None else [self._folds.most]:
             self._folds.grow(range(n_ahead if end <= last else n_folds), end, self._sink.cost)
-            curve = self._note(n_folds, end)
+            curve = self._report(n_folds, end)
             if curve.has_ended(self._folds.patience):
                 break
         self._n_begun = n_ahead
         return curve
 
-    def _note(self, n_folds: int, end: int) -> Curve:
-        """Report the mean scores of the first folds to the sink, and return them."""
+    def _report(self, n_folds: int, end: int) -> Curve:
+        """Report the mean scores of the first ``n_folds`` folds to the sink, and return them."""
         folds, end = self._folds, min(end, self._folds.n_trees)
         sizes = np.arange(1, end + 1) if folds.is_best else np.array([end])
         metrics, metric = self._request.scoring, self._request.scoring.optimized[0]
@@ -249,32 +254,32 @@ class GrowingFolds:
         curve = Curve.of(np.array(scores), sizes, sign, folds.patience)
         if (oob_score := folds.oob_score(n_folds, end)) is not None:
             curve = replace(curve, oob_score=oob_score)
-        self._curve, self._n_noted = curve, n_folds
+        self._curve, self._n_reported = curve, n_folds
         self._sink.set_curve(curve)
         return curve
 
-    def _along_tree(self, chunk: int, rows: TestedRows) -> TestedRows:
-        """Return the test rows of a fold in the order of prepared rows."""
+    def _in_prepared_order(self, chunk: int, rows: TestedRows) -> TestedRows:
+        """Return the test rows of a fold in the order of the prepared rows."""
         order = order_in_tree(self._folds.cut, chunk)
         weights = None if rows.weights is None else rows.weights[order]
         targets = np.asarray(rows.targets)[order]
         return replace(rows, outputs=rows.outputs[order], targets=targets, weights=weights)
 
-    def tested(self, part: Node) -> Iterator[TestedFolds]:
-        """Grow the remaining trees of a run of folds, and yield these folds."""
+    def yield_folds(self, run: Node) -> Iterator[TestedFolds]:
+        """Grow the remaining trees of a contiguous run of folds, and yield their scores."""
         request, n_folds = self._request, self._folds.cut.n_folds
-        if self._curve is None or self._n_noted < part.last:
-            self._grow_together(n_folds if self._folds.is_best else part.last)
+        if self._curve is None or self._n_reported < run.last:
+            self._grow_together(n_folds if self._folds.is_best else run.last)
         assert self._curve is not None
         n_trees = self._curve.best
-        for chunk in range(*part):
+        for chunk in range(*run):
             result = self._folds.result(chunk, n_trees)
             is_needed = request.pools or request.needs_rows
             if is_needed and not self._folds.has_outputs(chunk, n_trees):
                 self._folds.grow_one(n_trees if self._folds.is_best else self._folds.most, chunk)
             rows = None
             if request.needs_predictions and self._folds.has_outputs(chunk, n_trees):
-                rows = self._along_tree(chunk, self._folds.test_rows(chunk, n_trees))
+                rows = self._in_prepared_order(chunk, self._folds.test_rows(chunk, n_trees))
             diverged = np.array([result.has_diverged])
             scores = FoldScores(result.scores[:, None], diverged, result.spreads[:, :, None])
             n_needed = self._folds.cut.n_trained if chunk == 0 else 0

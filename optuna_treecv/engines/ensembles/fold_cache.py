@@ -1,4 +1,4 @@
-"""The cache of trees, prepared rows and scores of folds that trials share, and its keys."""
+"""The cache through which trials share the trees, the prepared rows and the scores of folds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,28 +31,28 @@ from optuna_treecv.engines.ensembles.growth import with_last
 from optuna_treecv.plans.fold_task import FoldResult
 from optuna_treecv.scoring.scores import are_known
 
-# The approximate bytes of the scores of a fold after one number of trees.
+# The approximate size in bytes of the scores of a fold for one number of trees.
 _SCORE_BYTES = 1000
 
 
 @dataclass
 class Fold:
-    """The ensemble of one fold, which trials of other sizes may continue, and its scores.
+    """The ensemble of one fold and its scores. Trials with more trees can continue it.
 
     Attributes
     ----------
     growth : Growth or None
-        None before growth begins and after the release of the trees.
+        None before growth begins and after the trees are released.
     scores : dict of (int, TreeLimit) to FoldResult
-        By the number of trees and their limit.
+        The scores for each number of trees and each limit.
     outputs : dict of (int, TreeLimit) to list of ndarray of shape (n_test, n_outputs)
-        The predictions of the last of these for the test rows, one array per method.
+        The most recent predictions for the test rows, with the same keys; one array per method.
     oob_scores : dict of int to (float or None)
-        By the number of trees.
+        The out-of-bag score for each number of trees.
     seconds : float
-        The time of growth and scores.
+        The time spent on growing and scoring.
     n_row_bytes : int
-        The bytes of the prepared rows.
+        The size of the prepared rows in bytes.
     """
 
     growth: Growth | None = None
@@ -64,13 +64,13 @@ class Fold:
 
     @property
     def nbytes(self) -> int:
-        """The approximate bytes of the fold."""
+        """The approximate size of the fold in bytes."""
         n_bytes = 0 if self.growth is None else self.growth.nbytes + self.n_row_bytes
         return n_bytes + _SCORE_BYTES * len(self.scores)
 
 
 class FoldCache:
-    """The trees, prepared rows and scores of the folds of one evaluation, in memory or stored.
+    """Finds and stores the trees, the prepared rows and the scores of the folds of one candidate.
 
     Parameters
     ----------
@@ -80,11 +80,11 @@ class FoldCache:
     estimator : estimator
         The estimator of the folds, with the seeds of the repeat.
     ensemble : estimator
-        The last step, as it grows.
+        The last step, with the parameters with which it is grown.
     methods : list of str
-        The methods of the predictions.
+        The methods by which the ensemble predicts, such as ``predict_proba``.
     is_shared : bool
-        Whether other trials need other sizes or limits of the same trees.
+        Whether other trials need the same trees with another number of trees or another limit.
     """
 
     def __init__(
@@ -111,17 +111,17 @@ class FoldCache:
 
     @property
     def shares_trees(self) -> bool:
-        """Whether trials of other sizes continue the trees."""
+        """Whether trials with another number of trees use the same trees."""
         return bool(self._trees)
 
     @property
     def key_of_folds(self) -> bytes:
-        """The key of the rows and of the folds."""
+        """The cache key of the rows and the folds."""
         return folds_key(self._request, self._repeat)
 
     @cached_property
     def _key_of_rows(self) -> bytes:
-        """The key of the rows, the folds and the transformers; empty without one."""
+        """The cache key of the rows, the folds and the transformers; empty if there is no key."""
         steps = with_last(self._estimator, None)
         if (name := first_key(steps, encode, lasting_key)) is None:
             return b""
@@ -129,22 +129,28 @@ class FoldCache:
         return digest(rows, self.key_of_folds, self._kind.__name__.encode(), name)
 
     def _key_of_trees(self, methods: list[str]) -> bytes:
-        """Return the key of ensembles that differ in size alone; empty without one."""
+        """Return the cache key of the trees, which does not depend on their number.
+
+        It is empty if a part of the estimator has no key.
+        """
         ensemble = clone(self._ensemble).set_params(**{self._kind.size: 1})
         key = first_key((ensemble, tuple(methods)), encode, lasting_key)
         return b"" if key is None or not self._key_of_rows else digest(self._key_of_rows, key)
 
-    # Trees, only in memory.
+    # Trees are only cached in memory.
 
     def take_fold(self, chunk: int) -> Fold:
-        """Return a fold released by a trial of another size, and remove it; or a new fold."""
+        """Remove the fold that another trial has released from the cache, and return it.
+
+        If there is no such fold, return a new fold.
+        """
         fold = None
         if self._memory is not None and self._trees:
             fold = self._memory.take(("growth", self._trees, chunk))
         return fold or Fold()
 
     def release_fold(self, chunk: int, fold: Fold) -> None:
-        """Release a fold to trials of other sizes, within the limits of the cache."""
+        """Put a fold into the cache for trials with another number of trees."""
         if self._memory is None or not self._trees or not fold.seconds:
             return
         fold.outputs = {}
@@ -154,7 +160,7 @@ class FoldCache:
         self._memory.keep(("growth", self._trees, chunk), fold, fold.seconds)
 
     def prepared(self, chunk: int, take: Callable[[], FoldRows]) -> Prepared:
-        """Return the prepared rows of a fold, computed unless they are cached."""
+        """Return the cached prepared rows of a fold, or compute and cache them."""
         memory, kind = self._memory, self._kind
 
         def cached(name: Any, make: Callable[[], Any]) -> Any:
@@ -175,31 +181,31 @@ class FoldCache:
         )
         return prepared
 
-    # Scores, also stored: after a crash, a trial continues after a block of trees.
+    # Scores are also stored. After a crash, those of finished blocks of trees are found again.
 
     @cached_property
     def _stored(self) -> ScoreCache:
-        """The store of the scores of single folds; those of all folds are stored at the end."""
+        """The store of the scores of single folds."""
         sized = of_size(self._estimator, 1)
         stored = score_cache(self._request, self._repeat, self._engine, [sized])
         return stored.for_candidate(self._request.settings.truncate)
 
     def find_scores(self, chunk: int, end: int, n_sizes: int) -> list[FoldResult] | None:
-        """Return the stored scores of a fold after each number of trees of a block, or None."""
+        """Return the stored scores of a fold for each number of trees of a block, or None."""
         shape = len(self._request.scoring.metrics), (0, 0)
-        n_numbers = FoldResult.size(*shape)
-        numbers = self._stored.find(n_numbers * n_sizes, self._key_of_block(chunk, end))
-        if numbers is None:
+        n_values = FoldResult.size(*shape)
+        values = self._stored.find(n_values * n_sizes, self._key_of_block(chunk, end))
+        if values is None:
             return None
-        return [FoldResult.of(x, *shape) for x in numbers.reshape(-1, n_numbers)]
+        return [FoldResult.of(x, *shape) for x in values.reshape(-1, n_values)]
 
     def store_scores(
         self, chunk: int, end: int, results: list[FoldResult], seconds: float
     ) -> None:
-        """Store the scores of a fold after each number of trees of a block."""
+        """Store the scores of a fold for each number of trees of a block."""
         if all(are_known(self._request.scoring.metrics, r.scores) for r in results):
-            numbers = np.concatenate([result.numbers() for result in results])
-            self._stored.keep(numbers, seconds, self._key_of_block(chunk, end))
+            values = np.concatenate([result.numbers() for result in results])
+            self._stored.keep(values, seconds, self._key_of_block(chunk, end))
 
     def _key_of_block(self, chunk: int, end: int) -> bytes:
         return digest(self.key_of_folds, encode((chunk, end, self._is_best)))

@@ -1,4 +1,4 @@
-"""The protocol of an ensemble of one fold that grows tree by tree, and its implementations."""
+"""The base class of the ensemble of one fold that grows tree by tree, and its lookup by class."""
 
 from abc import ABC
 from abc import abstractmethod
@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from optuna_treecv.estimators.base import divided
 
-# The modules of growing ensembles, by the package of the estimator's class.
+# The modules with the subclasses of ``Growth``, by the package of the estimator's class.
 _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
 
 
@@ -26,20 +26,24 @@ BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 #: The approximate bytes of a leaf.
 LEAF_BYTES = 100
 
-# A parameter of trees and the value at which they are cut; None: trees as grown.
+# (parameter, value) to which grown trees are truncated, such as ("max_depth", 5). None if they are
+# used as they were grown.
 TreeLimit = tuple[str, Any] | None
 
 
 class FoldRows(NamedTuple):
-    """The rows of one fold, after the steps before the ensemble.
+    """The training and test rows of one fold, transformed by the steps that precede the ensemble.
 
     Attributes
     ----------
-    X, y : the training rows as ``fit`` of the ensemble takes them
+    X, y : array-like
+        The training rows as they are passed to ``fit`` of the ensemble.
     weights : ndarray of shape (n_train,) or None
-    test : the test rows
+        The sample weights of the training rows.
+    test : array-like
+        The X of the test rows.
     classes : ndarray or None
-        The sorted classes of all rows, for classifiers; each is in y.
+        The sorted classes of all rows, for classifiers. Each class occurs in y.
     """
 
     X: Any
@@ -50,14 +54,16 @@ class FoldRows(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The rows of a fold in a form that many ensembles share.
+    """The rows of a fold in the library's own format, such as binned rows.
+
+    Several ensembles can be grown on them.
 
     Attributes
     ----------
     rows : object
-        The result of ``Growth.prepare``.
+        The format depends on the subclass of ``Growth``.
     nbytes : int
-        The bytes of the rows.
+        The size of ``rows`` in bytes.
     """
 
     rows: Any
@@ -65,29 +71,31 @@ class Prepared(NamedTuple):
 
 
 class Growth(ABC):
-    """The ensemble of one fold while it grows.
+    """The ensemble of one fold, which grows tree by tree.
 
     Parameters
     ----------
     estimator : estimator
         Unfitted, with all its seeds. It is not changed.
     prepared : object
-        The result of ``prepare`` for the rows of the fold.
+        The ``rows`` of the result of ``prepare``.
     take : callable
-        () -> FoldRows: the rows of the fold.
+        () -> FoldRows. Computes the rows of the fold.
 
     Attributes
     ----------
     size : str
-        The name of the parameter for the number of trees.
+        The name of the parameter for the number of trees, such as ``n_estimators``.
     is_boosted : bool
-        Whether each tree is grown on the residuals of those before it.
+        Whether each tree is fitted to the residuals of the preceding trees.
     blocks : list of int
         The numbers of trees at which growth may pause.
-    of_patience : tuple of str
-        The names of the parameter for early stopping after trees without a better score.
+    patience_names : tuple of str
+        The names of the parameter for early stopping: the number of trees without a better score
+        after which no trees are added.
     n_trees : int
-        The trees so far, those of one class if there are several.
+        The number of boosting rounds or trees so far. One round of a multiclass model adds one
+        tree per class.
     oob_score : float or None
         The out-of-bag score of these trees, if ``estimator`` computes it.
     """
@@ -96,7 +104,7 @@ class Growth(ABC):
     is_boosted: ClassVar[bool] = True
     oob_score: float | None = None
     blocks: ClassVar[list[int]] = BLOCKS
-    of_patience: ClassVar[tuple[str, ...]] = ()
+    patience_names: ClassVar[tuple[str, ...]] = ()
     n_trees = 0
 
     def __init__(self, estimator: Any, prepared: Any, take: Callable[[], FoldRows]) -> None:
@@ -107,23 +115,29 @@ class Growth(ABC):
     @classmethod
     @abstractmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why an estimator is fitted as a whole; "" if it can grow."""
+        """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
 
     @classmethod
     def limit_of(
         cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
     ) -> TreeLimit:
-        """Return the parameter whose values are cut from the largest trees, and its value there.
+        """Return a tree parameter whose values can be evaluated by truncating larger trees.
 
         Parameters
         ----------
         estimator : estimator
         searched : mapping of str to collection
-            By the parameter, the values of a search, or the ends of their range.
+            For each searched parameter, its values or the bounds of its range.
         truncate : bool
             The argument of ``treecv_objective``.
         can_share : bool
-            Whether several trials differ in this parameter and the number of trees alone.
+            Whether several trials differ only in this parameter and in the number of trees.
+
+        Returns
+        -------
+        (str, object) or None
+            The name of the parameter, and the value with which the largest trees are grown. None
+            if trees cannot be truncated.
         """
         return None
 
@@ -134,7 +148,10 @@ class Growth(ABC):
 
     @classmethod
     def patience(cls, estimator: Any) -> int | None:
-        """Return the trees without a better score after which it stops early; None: never."""
+        """Return the number of trees without a better score after which training stops.
+
+        None without early stopping.
+        """
         return next(filter(None, cls._patience_parameters(estimator).values()), None)
 
     @classmethod
@@ -145,11 +162,11 @@ class Growth(ABC):
     @classmethod
     def _patience_parameters(cls, estimator: Any) -> dict[str, Any]:
         parameters = estimator.get_params()
-        return {name: parameters[name] for name in cls.of_patience if name in parameters}
+        return {name: parameters[name] for name in cls.patience_names if name in parameters}
 
     @classmethod
     def settings(cls, estimator: Any, facts: Any) -> Mapping[str, Any]:
-        """Return the parameters on which the prepared rows depend.
+        """Return the parameters on which the result of ``prepare`` depends.
 
         Parameters
         ----------
@@ -160,66 +177,70 @@ class Growth(ABC):
         return {}
 
     @classmethod
-    def facts(cls, taken: FoldRows) -> Any:
-        """Return the properties of the rows of a fold that ``settings`` needs, or None."""
+    def facts(cls, fold_rows: FoldRows) -> Any:
+        """Return properties of the rows of a fold that ``settings`` needs, or None."""
         return None
 
     @classmethod
-    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: FoldRows) -> Prepared:
-        """Return the rows of a fold for all ensembles with the same ``settings``."""
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], fold_rows: FoldRows) -> Prepared:
+        """Convert the rows of a fold to the form that ensembles with equal ``settings`` share."""
         return Prepared(None, 0)
 
-    def forget_rows(self) -> None:  # noqa: B027  # most keep none
-        """Drop the rows, which ``take`` returns again."""
+    def forget_rows(self) -> None:  # noqa: B027  # most subclasses store no rows
+        """Release the memory of the rows of the fold, which ``take`` can compute again."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """The approximate bytes of the trees."""
+        """The approximate size of the trees in bytes."""
 
     @abstractmethod
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Grow up to ``n_trees`` trees; yield their number after each tree that may be scored.
+        """Grow the ensemble up to ``n_trees`` trees, and yield the number of trees after each one.
 
         Parameters
         ----------
         n_trees : int
         wanted : collection of int
-            The numbers of trees that will be scored.
+            The numbers of trees for which ``predict`` will be called.
         """
 
     @abstractmethod
     def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return the predictions of the first trees for the test rows.
+        """Return the predictions of the first ``n_trees`` trees for the test rows.
 
         Parameters
         ----------
         method : {"predict", "predict_proba", "decision_function"}
         n_trees : int
         limit : (str, object) or None
-            A value of the parameter of ``limit_of``, to which the trees are cut.
+            The parameter of ``limit_of``, and the value to which trees are truncated.
 
         Returns
         -------
         ndarray of shape (n_test,) or (n_test, n_classes)
-            Labels, as the estimator's own ``predict`` returns them, or numbers.
+            As returned by the method of the fitted estimator.
         """
 
 
-def response_of(numbers: np.ndarray, method: str, classes: np.ndarray | None) -> np.ndarray:
-    """Return predictions by a method, from a booster's predictions or class probabilities.
+def response_of(outputs: np.ndarray, method: str, classes: np.ndarray | None) -> np.ndarray:
+    """Convert the outputs of a booster to the predictions of an estimator's method.
 
-    For two classes these are the probabilities of the second.
+    The outputs of classifiers are class probabilities. For two classes, they are the probabilities
+    of the second class.
     """
     if classes is None:
-        return numbers
-    if numbers.ndim == 1:
-        numbers = np.vstack((1.0 - numbers, numbers)).T
-    return numbers if method == "predict_proba" else classes[numbers.argmax(axis=1)]
+        return outputs
+    if outputs.ndim == 1:
+        outputs = np.vstack((1.0 - outputs, outputs)).T
+    return outputs if method == "predict_proba" else classes[outputs.argmax(axis=1)]
 
 
 def kind_of(estimator: Any) -> type[Growth] | None:
-    """Return the class that grows an estimator, or None. Raise an error for rankers."""
+    """Return the subclass of ``Growth`` for an estimator, or None if there is none.
+
+    Rankers raise a ValueError.
+    """
     package = type(estimator).__module__.partition(".")[0]
     if package not in _MODULES:
         return None
@@ -233,14 +254,14 @@ def kind_of(estimator: Any) -> type[Growth] | None:
 
 
 def nests_by(estimator: Any) -> str:
-    """Return the parameter for the number of trees of a growing ensemble; else ""."""
+    """Return the name of the parameter for the number of trees, or "" for other estimators."""
     prefix, last = divided(estimator)
     kind = kind_of(last)
     return "" if kind is None else prefix + kind.size
 
 
 def of_size(estimator: Any, n_trees: int) -> Any:
-    """Return an ensemble of ``n_trees`` trees, without early stopping."""
+    """Return a clone of an ensemble with ``n_trees`` trees and without early stopping."""
     _, last = divided(estimator)
     kind = kind_of(last)
     assert kind is not None
@@ -249,6 +270,9 @@ def of_size(estimator: Any, n_trees: int) -> Any:
 
 
 def with_last(estimator: Any, last: Any) -> Any:
-    """Return a clone of a Pipeline with another last step; for others, this step alone."""
+    """Return a clone of a Pipeline whose last step is replaced by ``last``.
+
+    For an estimator that is not a Pipeline, this is ``last`` itself.
+    """
     prefix, _ = divided(estimator)
     return clone(estimator).set_params(**{prefix.removesuffix("__"): last}) if prefix else last

@@ -1,4 +1,4 @@
-"""Growing ensembles of scikit-learn, which are fitted incrementally by ``warm_start``."""
+"""Grow the ensembles of scikit-learn, which ``warm_start=True`` fits incrementally."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -31,16 +31,18 @@ from optuna_treecv.engines.ensembles.growth import LEAF_BYTES
 from optuna_treecv.engines.ensembles.growth import TreeLimit
 from optuna_treecv.rows.checks import is_integer
 
-# The assumed depth of trees without a limit.
+# The depth that is assumed for trees with ``max_depth=None``.
 _DEPTH = 12
+
+# The approximate size of a node in bytes, without its predicted values.
 _NODE_BYTES = 64
 
-# The minimum values of scikit-learn.
-_LEAST = {"max_depth": 1, "max_leaf_nodes": 2}
+# The smallest values that scikit-learn accepts.
+_MIN_VALUES = {"max_depth": 1, "max_leaf_nodes": 2}
 
 
 class WarmGrowth(Growth):
-    """An estimator that is fitted incrementally."""
+    """Base class of ensembles that ``warm_start=True`` fits incrementally."""
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
@@ -49,48 +51,54 @@ class WarmGrowth(Growth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why an estimator is fitted as a whole; "" if it can grow."""
+        """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
         return "warm_start is set" if estimator.warm_start else ""
 
     @cached_property
-    def taken(self) -> FoldRows:
+    def fold_rows(self) -> FoldRows:
         """The rows of the fold."""
         return self.take()
 
     def forget_rows(self) -> None:
-        """Drop the rows of the fold."""
-        vars(self).pop("taken", None)
+        """Release the memory of the rows of the fold."""
+        vars(self).pop("fold_rows", None)
 
     def fit(self, n_trees: int) -> None:
-        """Fit the estimator up to ``n_trees`` trees."""
-        X, y, weights, *_ = self.taken
+        """Add trees to the fitted estimator until it has ``n_trees`` trees."""
+        X, y, weights, *_ = self.fold_rows
         self._n_rows = len(y)
         options = {} if weights is None else {"sample_weight": weights}
-        # Forests warn of a warm start with some class weights.
+        # Forests warn about some class weights with warm_start=True, even in the first fit.
         self.fitted.set_params(**{self.size: n_trees, "warm_start": self.n_trees > 0})
         self.fitted.fit(X, y, **options)
 
 
 class BoostedGrowth(WarmGrowth):
-    """Boosting, possibly with early stopping; staged methods predict by the first trees."""
+    """Gradient boosting, possibly with early stopping.
 
-    # Each further fit predicts all training rows by all trees so far.
+    The staged methods, such as ``staged_predict``, return the predictions of the first trees.
+    """
+
+    # There are fewer blocks, because each incremental fit first predicts all training rows with
+    # all previous trees.
     blocks = BLOCKS[1::2]
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        # By the method: the predictions of the first trees in turn, and the number of trees.
+        # For each method, an iterator over staged predictions, and the number of trees of the last
+        # prediction that it returned.
         self._staged: dict[str, tuple[Iterator[np.ndarray], int]] = {}
+        # For each method, the number of trees and the predictions of the last call.
         self._predicted: dict[str, tuple[int, np.ndarray]] = {}
 
     def forget_rows(self) -> None:
-        """Drop the rows of the fold, also those of staged predictions."""
+        """Release the memory of the rows of the fold, also of those in staged predictions."""
         super().forget_rows()
         self._staged = {}
 
     @property
     def nbytes(self) -> int:
-        """The approximate bytes of the trees."""
+        """The approximate size of the trees in bytes."""
         parameters = self.estimator.get_params()
         depth = parameters["max_depth"] or _DEPTH
         leaves = parameters["max_leaf_nodes"] or 2 ** min(depth, _DEPTH)
@@ -98,7 +106,7 @@ class BoostedGrowth(WarmGrowth):
         return LEAF_BYTES * leaves * n_classes * self.n_trees
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Fit further; no trees are added after early stopping."""
+        """Grow the ensemble up to ``n_trees`` trees. After early stopping, no trees are added."""
         first = self.n_trees + 1
         if not self.has_ended:
             self.fit(n_trees)
@@ -108,36 +116,36 @@ class BoostedGrowth(WarmGrowth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why an estimator is fitted as a whole, also for early stopping."""
+        """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
         if cls is BoostedGrowth and estimator.n_iter_no_change is not None:
             return "n_iter_no_change holds out training rows"
         return super().why_not(estimator)
 
     @property
     def has_ended(self) -> bool:
-        """Whether no score of the last ``n_iter_no_change`` trees is better by ``tol``."""
+        """Whether the last ``n_iter_no_change`` scores do not improve by more than ``tol``."""
         fitted = self.fitted
         if self.n_trees == 0 or not getattr(fitted, "do_early_stopping_", False):
             return False
-        is_apart = fitted.validation_fraction is not None
-        scores = fitted.validation_score_ if is_apart else fitted.train_score_
+        has_validation = fitted.validation_fraction is not None
+        scores = fitted.validation_score_ if has_validation else fitted.train_score_
         n_last = fitted.n_iter_no_change
         if len(scores) <= n_last:
             return False
         return bool(max(scores[-n_last:]) <= scores[-n_last - 1] + fitted.tol)
 
     def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return the predictions of the first trees for the test rows."""
+        """Return the predictions of the first ``n_trees`` trees for the test rows."""
         n_fitted = getattr(self.fitted, "n_iter_", None) or self.fitted.n_estimators_
         n_trees = min(n_trees, n_fitted)
         n_predicted, predicted = self._predicted.get(method, (0, None))
         if n_predicted != n_trees:
-            stages, at = self._staged.get(method, (iter(()), 0))
-            if at == 0 or at > n_trees:
-                stages = getattr(self.fitted, f"staged_{method}")(self.taken.test)
-                at = 0
-            predicted = next(islice(stages, n_trees - at - 1, None))
-            if predicted.ndim > 1 and predicted.shape[1] == 1:  # as decision_function returns it
+            stages, n_passed = self._staged.get(method, (iter(()), 0))
+            if n_passed == 0 or n_passed > n_trees:
+                stages = getattr(self.fitted, f"staged_{method}")(self.fold_rows.test)
+                n_passed = 0
+            predicted = next(islice(stages, n_trees - n_passed - 1, None))
+            if predicted.ndim > 1 and predicted.shape[1] == 1:  # decision_function returns 1-d
                 predicted = predicted[:, 0]
             self._staged[method], self._predicted[method] = (stages, n_trees), (n_trees, predicted)
         assert predicted is not None
@@ -145,36 +153,37 @@ class BoostedGrowth(WarmGrowth):
 
 
 class HistGrowth(BoostedGrowth):
-    """Histogram-based boosting."""
+    """Histogram-based gradient boosting."""
 
     size = "max_iter"
 
 
 class BaggedGrowth(WarmGrowth):
-    """Independent models whose predictions are averaged.
+    """Bagging: independent models, whose predictions are averaged.
 
-    Those of forests are decision trees, which can be cut.
+    The models of forests are decision trees, which can be truncated.
     """
 
     is_boosted = False
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
-        # By the method and the limit: the number of the first models, and their sum.
+        # For each method and limit: the number of models, and the sum of their predictions.
         self._sums: dict[Any, tuple[int, Any]] = {}
         self._test: Any = None
-        self._leaves: list[np.ndarray] = []  # of test rows, by tree
+        self._leaves: list[np.ndarray] = []  # for each tree, the leaf index of each test row
 
     @classmethod
     def limit_of(
         cls, estimator: Any, searched: Mapping[str, Any], truncate: bool, can_share: bool
     ) -> TreeLimit:
-        """Return the parameter whose values are cut from larger trees.
+        """Return the tree parameter whose values can be evaluated by truncating larger trees.
 
-        A tree of ``max_leaf_nodes`` is the first nodes of a larger one, as nodes are split best
-        first, and ``ccp_alpha`` prunes a tree that has grown. A pruned tree has no such order, so
-        only unpruned trees give those of other ``max_leaf_nodes``. ``max_depth`` gives other
-        trees, whose nodes are drawn in another order.
+        With ``max_leaf_nodes``, the best node is split first. A tree therefore consists of the
+        first nodes of any larger tree. ``ccp_alpha`` prunes a tree after it has grown. The nodes
+        of a pruned tree are not in this order, so ``max_leaf_nodes`` needs ``ccp_alpha=0``. With
+        another ``max_depth``, random numbers are drawn in another order. A truncated tree then
+        differs from a tree that is grown to this depth, and ``truncate`` must be True.
         """
         names = ["max_depth"] if truncate else ["max_leaf_nodes", "ccp_alpha"]
         names = [name for name in names if name in searched and (truncate or can_share)]
@@ -186,9 +195,9 @@ class BaggedGrowth(WarmGrowth):
         if name == "ccp_alpha":
             return (name, 0.0) if isinstance(value, int | float) and value >= 0 else None
         sizes = [inf if x is None else x for x in searched[name]]
-        is_valid = value is None or (is_integer(value) and value >= _LEAST[name])
+        is_valid = value is None or (is_integer(value) and value >= _MIN_VALUES[name])
         widest = max(sizes) if all(is_integer(s) or s == inf for s in sizes) else -inf
-        # Invalid values, and those beyond the ends of the search, need a fit.
+        # A value that is invalid or outside the searched range needs its own fit.
         if not is_valid or (inf if value is None else value) > widest:
             return None
         if widest == inf:
@@ -197,7 +206,7 @@ class BaggedGrowth(WarmGrowth):
 
     @property
     def nbytes(self) -> int:
-        """The approximate bytes of the models and of the leaves of test rows."""
+        """The approximate size in bytes of the models and of the leaf indices of test rows."""
         models: Any = getattr(self.fitted, "estimators_", ())
         trees = [model.tree_ for model in models if hasattr(model, "tree_")]
         n_nodes = sum(tree.node_count for tree in trees)
@@ -207,7 +216,7 @@ class BaggedGrowth(WarmGrowth):
         return n_nodes * (_NODE_BYTES + 8 * n_values) + others + leaves
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Fit further."""
+        """Grow the ensemble up to ``n_trees`` models."""
         first = self.n_trees + 1
         self.fit(n_trees)
         self.oob_score = getattr(self.fitted, "oob_score_", None)
@@ -215,8 +224,8 @@ class BaggedGrowth(WarmGrowth):
             yield self.n_trees
 
     def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return the mean prediction of the first models for the test rows."""
-        classes = self.taken.classes
+        """Return the mean prediction of the first ``n_trees`` models for the test rows."""
+        classes = self.fold_rows.classes
         if method == "predict" and classes is not None:
             return classes[self.predict("predict_proba", n_trees, limit).argmax(axis=1)]
         n_summed, total = self._sums.get((method, limit), (0, 0.0))
@@ -225,57 +234,68 @@ class BaggedGrowth(WarmGrowth):
         predict = self._predict_by_model
         if not hasattr(self.fitted, "estimators_features_"):
             predict = partial(self._predict_by_tree, limit=limit)
-        for number in range(n_summed, n_trees):
-            total = total + predict(number, method)
+        for index in range(n_summed, n_trees):
+            total = total + predict(index, method)
         self._sums[method, limit] = n_trees, total
         return total / n_trees
 
     def forget_rows(self) -> None:
-        """Drop the rows of the fold, also the test rows as trees read them."""
+        """Release the memory of the rows of the fold, also of the test rows in float32."""
         super().forget_rows()
         self._test = None
 
-    def _predict_by_model(self, number: int, method: str) -> np.ndarray:
-        """Return the predictions of one model of any kind."""
+    def _predict_by_model(self, index: int, method: str) -> np.ndarray:
+        """Return the predictions of one model, which can be any estimator, for the test rows."""
         single = copy(self.fitted)
-        single.estimators_, single.n_estimators = self.fitted.estimators_[number : number + 1], 1
-        single.estimators_features_ = self.fitted.estimators_features_[number : number + 1]
-        return getattr(single, method)(self.taken.test)
+        single.estimators_, single.n_estimators = self.fitted.estimators_[index : index + 1], 1
+        single.estimators_features_ = self.fitted.estimators_features_[index : index + 1]
+        return getattr(single, method)(self.fold_rows.test)
 
-    def _predict_by_tree(self, number: int, method: str, limit: TreeLimit) -> np.ndarray:
-        """Return the values of the leaves of the test rows in a tree, possibly cut."""
+    def _predict_by_tree(self, index: int, method: str, limit: TreeLimit) -> np.ndarray:
+        """Return the predictions of one tree of a forest, which may be truncated."""
         if self._test is None:
             self._test = check_array(
-                self.taken.test, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
+                self.fold_rows.test, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
             )
-        for tree in self.fitted.estimators_[len(self._leaves) : number + 1]:
+        for tree in self.fitted.estimators_[len(self._leaves) : index + 1]:
             self._leaves.append(tree.apply(self._test, check_input=False).astype(np.int32))
-        tree, nodes = self.fitted.estimators_[number], self._leaves[number]
+        tree, nodes = self.fitted.estimators_[index], self._leaves[index]
         name, value = limit or ("", None)
         if name == "ccp_alpha":
             tree = copy(tree).set_params(ccp_alpha=value)
-            tree._prune_tree()  # as fit does; the grown tree is unchanged
+            tree._prune_tree()  # as fit does; the original tree is not changed
             nodes = tree.apply(self._test, check_input=False)
         elif value is not None:
-            nodes = cut_nodes(tree.tree_, name, value)[nodes]
+            nodes = truncate_nodes(tree.tree_, name, value)[nodes]
         values: np.ndarray = tree.tree_.value[nodes, 0]
         return values if method == "predict_proba" else values[:, 0]
 
 
-def cut_nodes(tree: Any, name: str, value: int) -> np.ndarray:
-    """Return, for each node of a tree, itself or its lowest ancestor in the cut tree."""
+def truncate_nodes(tree: Any, name: str, value: int) -> np.ndarray:
+    """Return the index of the node of a truncated tree that replaces each node of the tree.
+
+    This is the node itself or its lowest ancestor that remains in the truncated tree.
+
+    Parameters
+    ----------
+    tree : sklearn.tree._tree.Tree
+    name : {"max_depth", "max_leaf_nodes"}
+    value : int
+        The maximum to which the tree is truncated.
+    """
     nodes, inner = np.arange(tree.node_count), np.flatnonzero(tree.children_left >= 0)
     above = nodes.copy()
     above[tree.children_left[inner]] = above[tree.children_right[inner]] = inner
-    n_rounds = int(tree.max_depth).bit_length()  # each one doubles the steps up
+    # In each round, the distance between a node and ``above`` doubles.
+    n_rounds = int(tree.max_depth).bit_length()
     if name == "max_depth":
         depths, up = (above != nodes).astype(np.intp), above
         for _ in range(n_rounds):
             depths, up = depths + depths[up], up[up]
-        is_there = depths <= value
+        remains = depths <= value
     else:
-        is_there = nodes < 2 * value - 1
-    above[is_there] = nodes[is_there]
+        remains = nodes < 2 * value - 1
+    above[remains] = nodes[remains]
     for _ in range(n_rounds):
         above = above[above]
     return above

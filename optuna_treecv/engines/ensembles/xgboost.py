@@ -1,4 +1,4 @@
-"""Growing ensembles of XGBoost: its boosters, on bins that are cached for the study."""
+"""Grow the ensembles of XGBoost: boosters on binned rows, which the trials of a study share."""
 
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ from optuna_treecv.engines.ensembles.growth import Prepared
 from optuna_treecv.engines.ensembles.growth import response_of
 from optuna_treecv.engines.ensembles.growth import TreeLimit
 
-# The parameters on which the rows of boosters depend.
+# The parameters on which the binned rows depend.
 _OF_ROWS = (
     *("max_bin", "missing", "enable_categorical", "feature_types", "feature_weights", "n_jobs"),
     *("tree_method", "device"),
 )
 
-# The trees per call in the thread, because a call takes a tenth of a millisecond.
-_AT_ONCE = 16
+# The number of trees that are grown in one call of the thread, because a call takes 0.1 ms.
+_TREES_PER_CALL = 16
 
 
 class XGBoostGrowth(Growth):
-    """A booster that stays in memory, and predicts after each tree."""
+    """An XGBoost booster, which stays in memory and can predict after each tree."""
 
-    of_patience = ("early_stopping_rounds",)
+    patience_names = ("early_stopping_rounds",)
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
@@ -44,7 +44,8 @@ class XGBoostGrowth(Growth):
         if self._classes is not None and len(self._classes) > 2:
             parameters |= {"objective": "multi:softprob", "num_class": len(self._classes)}
         parameters["nthread"] = estimator.n_jobs
-        # The boosters of a thread share one random number generator.
+        # Each booster has its own thread, because the boosters of a thread share a random number
+        # generator.
         self._thread = ThreadPoolExecutor(1)
         self._booster = self._thread.submit(Booster, parameters, [self._train]).result()
         self._n_updates = 0
@@ -52,7 +53,7 @@ class XGBoostGrowth(Growth):
 
     @classmethod
     def why_not(cls, estimator: Any) -> str:
-        """Return the reason why an estimator is fitted as a whole; "" if it can grow."""
+        """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
         parameters = estimator.get_params()
         if callable(parameters["objective"]) or parameters["objective"] == "multi:softmax":
             return "objective predicts no probabilities"
@@ -66,7 +67,7 @@ class XGBoostGrowth(Growth):
 
     @classmethod
     def n_trees_of(cls, estimator: Any) -> Any:
-        """Return the number of trees of an estimator; the default is 100."""
+        """Return the number of trees of an estimator, which is 100 by default."""
         return estimator.get_num_boosting_rounds()
 
     @classmethod
@@ -75,14 +76,14 @@ class XGBoostGrowth(Growth):
         return {name: getattr(estimator, name) for name in _OF_ROWS}
 
     @classmethod
-    def prepare(cls, estimator: Any, settings: Mapping[str, Any], taken: FoldRows) -> Prepared:
-        """Return the rows of one fold, in quantiles if ``fit`` would compute these."""
-        if taken.classes is not None:
-            n_classes = len(taken.classes)
-            if not np.array_equal(taken.classes, np.arange(n_classes)):
+    def prepare(cls, estimator: Any, settings: Mapping[str, Any], fold_rows: FoldRows) -> Prepared:
+        """Return the rows as XGBoost's matrices, binned by quantiles if ``fit`` would bin them."""
+        if fold_rows.classes is not None:
+            n_classes = len(fold_rows.classes)
+            if not np.array_equal(fold_rows.classes, np.arange(n_classes)):
                 raise ValueError(
-                    f"y must hold the classes 0 to {n_classes - 1} for XGBClassifier, got others; "
-                    "use LabelEncoder().fit_transform(y) instead."
+                    f"y must consist of the classes 0 to {n_classes - 1} for XGBClassifier, got "
+                    "other classes; use LabelEncoder().fit_transform(y) instead."
                 )
         options = {
             "missing": estimator.missing,
@@ -90,42 +91,43 @@ class XGBoostGrowth(Growth):
             "feature_types": estimator.feature_types,
             "nthread": estimator.n_jobs,
         }
-        of_train = options | {"label": taken.y, "weight": taken.weights}
-        of_train["feature_weights"] = estimator.feature_weights
+        train_options = options | {"label": fold_rows.y, "weight": fold_rows.weights}
+        train_options["feature_weights"] = estimator.feature_weights
         is_binned = estimator.tree_method in (None, "auto", "hist")
         if is_binned:
-            train: DMatrix = QuantileDMatrix(taken.X, max_bin=estimator.max_bin, **of_train)
+            max_bin = estimator.max_bin
+            train: DMatrix = QuantileDMatrix(fold_rows.X, max_bin=max_bin, **train_options)
         else:
-            train = DMatrix(taken.X, **of_train)
-        test = DMatrix(taken.test, **options)
+            train = DMatrix(fold_rows.X, **train_options)
+        test = DMatrix(fold_rows.test, **options)
         nbytes = train.num_row() * train.num_col() * (1 if is_binned else 4)
         nbytes += test.num_row() * test.num_col() * 4
-        return Prepared((train, test, taken.classes), nbytes)
+        return Prepared((train, test, fold_rows.classes), nbytes)
 
     @property
     def nbytes(self) -> int:
-        """The approximate bytes of the trees."""
+        """The approximate size of the trees in bytes."""
         leaves = self.estimator.max_leaves or 2 ** min(self.estimator.max_depth or 6, 12)
         n_classes = 1 if self._classes is None else len(self._classes)
         return LEAF_BYTES * leaves * n_classes * self.n_trees
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Update the booster, several trees per call in its thread."""
+        """Grow the booster up to ``n_trees`` trees, several of them per call in its thread."""
         while self.n_trees < n_trees:
             if self.n_trees == self._n_updates:
-                more = min(n_trees - self.n_trees, _AT_ONCE)
-                self._predicted = self._thread.submit(self._update, more, wanted).result()
+                n_added = min(n_trees - self.n_trees, _TREES_PER_CALL)
+                self._predicted = self._thread.submit(self._update, n_added, wanted).result()
             self.n_trees += 1
             yield self.n_trees
 
-    def _update(self, more: int, wanted: Collection[int]) -> dict[int, np.ndarray]:
-        """Add trees; return the predictions at the ``wanted`` numbers of trees."""
+    def _update(self, n_added: int, wanted: Collection[int]) -> dict[int, np.ndarray]:
+        """Add trees, and return the predictions for those numbers of trees that are ``wanted``."""
         predicted = {}
-        for number in range(self._n_updates + 1, self._n_updates + more + 1):
-            self._booster.update(self._train, number - 1)
-            self._n_updates = number
-            if number in wanted:
-                predicted[number] = self._predict(number)
+        for n_trees in range(self._n_updates + 1, self._n_updates + n_added + 1):
+            self._booster.update(self._train, n_trees - 1)
+            self._n_updates = n_trees
+            if n_trees in wanted:
+                predicted[n_trees] = self._predict(n_trees)
         return predicted
 
     def _predict(self, n_trees: int) -> np.ndarray:
@@ -134,11 +136,11 @@ class XGBoostGrowth(Growth):
         )
 
     def predict(self, method: str, n_trees: int, limit: TreeLimit = None) -> np.ndarray:
-        """Return the predictions of the first trees for the test rows."""
-        numbers = self._predicted.get(n_trees)
-        if numbers is None:
-            numbers = self._predict(n_trees)
-        return response_of(numbers, method, self._classes)
+        """Return the predictions of the first ``n_trees`` trees for the test rows."""
+        outputs = self._predicted.get(n_trees)
+        if outputs is None:
+            outputs = self._predict(n_trees)
+        return response_of(outputs, method, self._classes)
 
 
 KINDS = {XGBClassifier: XGBoostGrowth, XGBRegressor: XGBoostGrowth}
