@@ -1,7 +1,7 @@
-"""Families: several estimators of one class, bound to rows, whose folds are evaluated jointly.
+"""The base class of families: estimators of one class whose folds are evaluated jointly.
 
-A family is bound to prepared rows and to several estimators that differ in few parameters, such as
-``alpha``. Each of these estimators is a *point*.
+A family is bound to prepared rows and to several *candidates*. These are estimators of one class
+that differ only in a few free parameters, such as ``alpha``.
 """
 
 from abc import ABC
@@ -48,26 +48,26 @@ from optuna_treecv.types import Estimator
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The properties of an evaluation before its rows are prepared.
+    """The properties of a request that are known before its rows are prepared.
 
-    The defaults are those of rows that every family takes.
+    Every family supports an evaluation with the default values.
 
     Attributes
     ----------
     n_features : int
     is_sparse : bool
     has_weights : bool
-        Whether rows have weights in training.
+        Whether training uses sample weights.
     n_trained : int
-        The rows of the smallest training set.
+        The number of rows of the smallest training set.
     n_of_class : int
-        The rows of the rarest class in any training set; ``n_trained`` without classes.
+        The smallest number of rows of a class in a training set; ``n_trained`` for regressors.
     n_folds : int
-        The models of a repeat; 0 if unknown.
+        The number of folds of a repeat; 0 if unknown.
     is_requested : bool
-        Whether the engine is that of ``method``, or no other engine can take the rows.
+        Whether ``method`` names the engine, or no other engine supports the rows.
     is_searched : bool
-        Whether several values of a parameter of the family are evaluated.
+        Whether several values of a free parameter are evaluated.
     n_outputs : int
         The number of classes, or of targets.
     has_scaler : bool
@@ -87,38 +87,41 @@ class Facts:
 
     @property
     def n_models(self) -> int:
-        """The number of linear models: one for two classes."""
+        """The number of linear models per fold: one for two classes."""
         return self.n_outputs if self.n_outputs > 2 else 1
 
 
 class Family(ABC):
-    """Several estimators bound to rows.
+    """Several candidates of one estimator class, bound to prepared rows.
 
     Parameters
     ----------
     estimators : sequence of estimators
-        Estimators of scikit-learn that differ in ``parameters`` alone.
+        The candidates. They differ only in ``parameters``.
     rows : PreparedRows
-        Padded and without a column of ones; X may be sparse. ``targets`` are class codes, or
-        numbers of shape (n_rows,) or (n_rows, n_targets).
+        Padded and without a column of ones. X may be sparse. ``targets`` are class codes, or the
+        y of a regression with the shape (n_rows,) or (n_rows, n_targets).
     scaler : StandardScaler or None
-        Precedes the estimators, and is fitted on the training rows of each fold.
+        The step that precedes the estimators. It is fitted on the training rows of each fold.
     n_jobs : int
         The number of threads. Results do not depend on it.
 
     Attributes
     ----------
     parameters : tuple of str
-        The parameters in which the estimators may differ.
+        The free parameters: those in which the estimators may differ.
     ignored : tuple of str
-        The parameters of iterative solvers, which have no effect on converged models.
+        The parameters of iterative solvers, such as ``tol``, which are ignored because models are
+        solved to convergence.
     is_slow_left_out : bool
-        Whether each held-out row of leave-one-out takes a search.
+        Whether leave-one-out needs an iterative search for each held-out row.
     maps_need_dense_rows : bool
         Whether transformers that are fitted per fold need dense rows.
     n_candidates : int
+        The number of estimators.
     n_distinct : int
-        The number of points that are computed; the others have the same models.
+        The number of candidates whose models are computed. It is 1 if the free parameters have no
+        effect on the models, and otherwise ``n_candidates``.
     """
 
     parameters: tuple[str, ...]
@@ -142,21 +145,21 @@ class Family(ABC):
 
     @abstractmethod
     def _bind(self, estimators: Sequence[Any]) -> None:
-        """Set the attributes that follow from the estimators."""
+        """Set the attributes that depend on the estimators."""
 
     @classmethod
     @abstractmethod
     def why_not(cls, estimator: Any, facts: Facts) -> str:
-        """Return the reason why the family cannot evaluate an estimator; "" if it can."""
+        """Return the reason why the family cannot evaluate an estimator, or "" if it can."""
 
     @classmethod
     def ignored_by(cls, estimator: Any, is_sparse: bool) -> tuple[str, ...]:
-        """Return the ignored parameters; none if scikit-learn's solver is direct."""
+        """Return the ignored parameters. There are none if scikit-learn's solver is direct."""
         return cls.ignored
 
     @abstractmethod
     def response(self, outputs: np.ndarray, method: str) -> np.ndarray:
-        """Return the predictions by a method from a model's outputs.
+        """Convert the outputs of a model to the predictions of an estimator's method.
 
         Parameters
         ----------
@@ -166,41 +169,43 @@ class Family(ABC):
         Returns
         -------
         ndarray
-            As returned by the estimator's method; "predict" of classifiers gives class codes.
+            As returned by the estimator's method, except that ``predict`` of classifiers returns
+            class codes.
         """
 
     def squares(
-        self, chunks: Chunks, keep: ArrayCache
+        self, chunks: Chunks, cached: ArrayCache
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return the sums of squares of the rows that are scored together, without predictions.
+        """Return the sums of squared errors of each fold, computed without predictions.
 
         Returns
         -------
         errors : ndarray of shape (n_candidates, n_scored, n_targets)
-            sum w (y - prediction)^2, of the rows between two of ``chunks.scored_bounds``.
+            sum w (y - prediction)^2 of the rows between two ``chunks.scored_bounds``.
         totals : ndarray of shape (n_scored, n_targets)
-            sum w (y - mean)^2, with the mean of the test rows.
+            sum w (y - mean)^2, where the mean is that of the same test rows.
         weights : ndarray of shape (n_scored,)
-            sum w.
-            None instead of all three if that is not possible.
+            sum w. The method returns None instead of three arrays if predictions are needed.
         """
         return None
 
     @abstractmethod
-    def test(self, chunks: Chunks, keep: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
-        """Test each chunk with models that are trained on its training rows.
+    def test(self, chunks: Chunks, cached: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
+        """Predict the test rows of each chunk with models that are trained on its training rows.
 
         Parameters
         ----------
         chunks : Chunks
-        keep : callable
+        cached : callable
+            An ``ArrayCache``.
         most_rows : int
             The most test rows that should be yielded together. A chunk is never divided.
 
         Yields
         ------
         (slice, ndarray of shape (n_candidates, n_rows, n_outputs))
-            Consecutive chunks, from the first to the last one, and the predictions of their rows.
+            A slice of consecutive chunks, and the outputs for their test rows. The slices are in
+            the order of the chunks.
 
         Raises
         ------
@@ -210,17 +215,20 @@ class Family(ABC):
 
 
 def to_predictions(outputs: np.ndarray, method: str) -> np.ndarray:
-    """Return class codes or decision values from outputs; two classes have one output."""
+    """Convert outputs to class codes (for "predict") or decision values.
+
+    Two classes have a single output, which is positive for the second class.
+    """
     if outputs.shape[1] > 1:
         return argmax_of_rows(outputs) if method == "predict" else outputs
     return (outputs[:, 0] > 0).astype(np.intp) if method == "predict" else outputs[:, 0]
 
 
 def argmax_of_rows(outputs: np.ndarray) -> np.ndarray:
-    """Return the first largest output of each row, as ``argmax`` does.
+    """Return ``outputs.argmax(axis=1)``.
 
-    The outputs of a class are next to each other in memory, so that comparing one class with the
-    next takes less time.
+    This is faster than ``argmax`` if the outputs of a class are contiguous in memory, because the
+    classes are compared one after another.
     """
     best, codes = outputs[:, 0].copy(), np.zeros(len(outputs), dtype=np.intp)
     for code in range(1, outputs.shape[1]):
@@ -231,22 +239,24 @@ def argmax_of_rows(outputs: np.ndarray) -> np.ndarray:
 
 
 class Parts(NamedTuple):
-    """An estimator, and its preprocessing in a Pipeline.
+    """An estimator, divided into its preprocessing and its last step.
 
     Attributes
     ----------
     steps : tuple of transformers
-        The first ones, which are stateless, or one Pipeline with ``kinds``.
+        The stateless steps that precede the scaler. If ``kinds`` is not empty, a single Pipeline
+        of all steps that precede the scaler.
     scaler : StandardScaler or None
+        The step that precedes the last one, if the family fits it per fold.
     last : estimator
-        Of one of the ``FAMILIES``.
+        The last step.
     family : type
-        Its family.
+        The family of the last step.
     prefix : str
-        The prefix of its parameters in those of the whole estimator.
-    kinds : mapping
-        How the parts of a Pipeline are treated that is evaluated as a ``Table``, by their paths;
-        empty if none is needed.
+        The prefix of the parameters of the last step in the parameters of the whole estimator.
+    kinds : mapping of str to Kind
+        For each transformer, by its path, how it is fitted. Empty if all are stateless and no
+        ``Table`` is needed.
     """
 
     steps: tuple[Estimator, ...]
@@ -258,9 +268,9 @@ class Parts(NamedTuple):
 
     @property
     def has_one_form(self) -> bool:
-        """Whether training sets must all have sparse or all have dense rows after a table.
+        """Whether the transformed rows must be sparse for all training sets or dense for all.
 
-        They need not for converged models, because those of sparse rows are the same.
+        This is not necessary if models of sparse and of dense rows are the same.
         """
         steps = self.steps[0]
         *_, last = [step for _, step in steps.steps] if self.scaler is None else [None]
@@ -283,17 +293,25 @@ class Parts(NamedTuple):
 
 
 def split_for_family(
-    estimator: Any, families: Mapping[type, type[Family]], foreign: str = "{} is of no family"
+    estimator: Any, families: Mapping[type, type[Family]], unsupported: str = "{} is of no family"
 ) -> Parts | str:
-    """Return the parts of an estimator, or the reason why it is of none of the families."""
+    """Divide an estimator into its parts, or return the reason why no family supports it.
+
+    Parameters
+    ----------
+    estimator : estimator
+    families : mapping of type to type
+    unsupported : str
+        The reason if the class of the last step has no family. ``{}`` stands for its name.
+    """
     before, (prefix, last) = steps_before(estimator), divided(estimator)
     if type(last) not in families:
-        return foreign.format(type(last).__name__)
+        return unsupported.format(type(last).__name__)
     if len(dict(before)) < len(before):  # names of nested Pipelines may be the same
         before = [(f"{name}-{number}", step) for number, (name, step) in enumerate(before)]
     decisions = decisions_for(Pipeline([*before, ("", last)]), ModelsFrom.SUMS)
-    if why := why_not_ahead(decisions, ModelsFrom.SUMS, last):
-        return why
+    if reason := why_not_ahead(decisions, ModelsFrom.SUMS, last):
+        return reason
     scaler, n_on_sums = None, sum(decision.kind is Kind.FROM_SUMS for decision in decisions)
     if n_on_sums == 1 and type(before[-1][1]) is StandardScaler:
         scaler, n_on_sums = before.pop()[1], 0
@@ -307,15 +325,17 @@ def split_for_family(
 
 
 class CachedSums:
-    """The sums that a family caches for other candidates, a ``numerics.moments.ArrayCache``.
+    """A cache for the arrays of a family, in the form of a ``numerics.moments.ArrayCache``.
 
-    It also references the arrays itself during one evaluation of several candidates.
+    Other candidates find the arrays in the ``ModelCache``. During one evaluation, this object also
+    keeps references to them. They are therefore computed once even if the ``ModelCache`` is full.
 
     Parameters
     ----------
     cache : ModelCache or None
     name : bytes
-        A digest of everything that the sums depend on; empty: nothing is cached.
+        A digest of everything on which the arrays depend. If it is empty, the ``ModelCache`` is
+        not used.
     """
 
     def __init__(self, cache: ModelCache | None = None, name: bytes = b"") -> None:
@@ -326,33 +346,33 @@ class CachedSums:
 
     @property
     def were_cached(self) -> bool:
-        """Whether all arrays that were needed were cached."""
+        """Whether arrays were requested and all of them were found in the ``ModelCache``."""
         return bool(self._arrays) and self._n_made == 0
 
     def __call__(self, name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
-        """Return the cached array of a name, or make and cache it."""
+        """Return the cached array with this name, or compute and cache it."""
         key = Key(self._name, b"", b"", b"sums " + name.encode(), 8 * size)
         if key not in self._arrays:
             memory = None if self._cache is None else self._cache.find(key)
             if memory is None:
                 self._n_made += 1
-                began, memory = perf_counter(), np.empty(size)
+                start, memory = perf_counter(), np.empty(size)
                 make(memory)
                 memory.flags.writeable = False
                 if self._cache is not None:
-                    self._cache.keep(key, memory, perf_counter() - began)
+                    self._cache.keep(key, memory, perf_counter() - start)
             self._arrays[key] = memory
         return self._arrays[key]
 
 
 def describe_ignored(names: Sequence[str]) -> str:
-    """Return a sentence about ignored parameters, after a space; "" without any."""
+    """Return a space and a sentence about ignored parameters, or "" if there are none."""
     text = f" Models are solved to convergence, so {', '.join(names[:-1])} and "
     return f"{text}{names[-1]} are ignored." if names else ""
 
 
 def make_chunks(cut: Cut) -> Chunks:
-    """Return the training and test rows of each model as numbers of prepared rows."""
+    """Return the training and test rows of each fold as indices of prepared rows."""
     if isinstance(cut, Folds):
         return Chunks(cut.n_rows, cut.begins())
     if isinstance(cut, FoldPairs):
@@ -360,19 +380,22 @@ def make_chunks(cut: Cut) -> Chunks:
     trains: list[list[RowIndices]] = []
     for chunk in range(cut.n_folds):
         rows = cut.prepared(cut.split(chunk).train_rows())
-        is_first_part = len(rows) and np.array_equal(rows, np.arange(len(rows)))
-        trains.append([slice(0, len(rows)) if is_first_part else rows])
+        is_prefix = len(rows) and np.array_equal(rows, np.arange(len(rows)))
+        trains.append([slice(0, len(rows)) if is_prefix else rows])
     return Chunks(cut.n_rows, cut.begins(), cut.prepared(cut.tested_from(0, cut.n_folds)), trains)
 
 
 @contextmanager
 def computing() -> Generator[None]:
-    """Return a context for sums and factors, in which numbers may become infinite or NaN."""
+    """A context for numerical code: one BLAS thread, and no NumPy warnings about infinity or NaN.
+
+    A ``LinAlgError`` is replaced by a ValueError that names its usual cause.
+    """
     try:
         with one_blas_thread(), np.errstate(all="ignore"):
             yield
     except np.linalg.LinAlgError as error:
         raise ValueError(
-            "X must hold numbers whose squares can be summed in float64, got larger ones "
+            "X must consist of numbers whose squares can be summed in float64, got larger numbers "
             f"({error}); use X / np.abs(X).max() instead."
         ) from error

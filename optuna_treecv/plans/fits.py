@@ -1,4 +1,4 @@
-"""Parts of plans that refit per fold: the task of the workers, targets, costs and errors."""
+"""Helper functions of plans that refit each fold: the task of the workers, costs and errors."""
 
 from collections.abc import Callable
 from collections.abc import Generator
@@ -30,21 +30,27 @@ from optuna_treecv.scoring.metrics import Metric
 
 
 def describe_trainings(request: Request, kind: str) -> str:
-    """Return a sentence: the number of fits or trainings (``kind``), and of their rows."""
+    """Return a sentence with the number of fits and of their training rows.
+
+    ``kind`` is the plural noun for the fits, such as "fits" or "trainings".
+    """
     n_trainings = request.cross_validation.n_folds * request.cross_validation.n_repeats
     n_rows = request.cross_validation.n_updates_standard
     return f"The {n_trainings:,} {kind} have {n_rows:,} training rows in total."
 
 
 def encode_targets(request: Request) -> np.ndarray:
-    """Return the class codes, or the numbers, of all rows in the given order."""
+    """Return the class codes of y, or y as float64, in the original order of the rows."""
     y, classes = request.data.y, request.classes
     codes = partial(as_codes, y, classes) if classes is not None else partial(as_numbers, y)
     return request.cross_validation.fact("targets as numbers", codes)
 
 
 def order_in_tree(cut: Cut, chunk: int) -> np.ndarray:
-    """Return the position in the fits of each test row of a fold, in the order of the tree."""
+    """Return the indices that bring the test rows of a fold into the order of the prepared rows.
+
+    Fits return their predictions in the order of the splitter.
+    """
     rows, fitted = cut.tested_from(chunk, chunk + 1), cut.test_rows(chunk)
     order = np.empty(len(rows), np.intp)
     order[rows.argsort()] = fitted.argsort()
@@ -59,9 +65,10 @@ def make_fold_task(
     cached_methods: tuple[str, ...] = (),
     shares_steps: bool = False,
 ) -> FoldTask:
-    """Return the task of the fits of all folds; without metrics these only predict.
+    """Create the task by which workers fit the folds.
 
-    Fits that are scored share fitted steps of Pipelines, and so do others with ``shares_steps``.
+    Without metrics, the fits are not scored and only predict. Fitted first steps of Pipelines are
+    cached if there are metrics, or if ``shares_steps`` is True.
     """
     metadata, cache = request.metadata, request.cross_validation.shared.cache
     estimator = seeded(clone(candidate), (request.settings.seed + repeat.number) % 2**32)
@@ -86,7 +93,7 @@ def make_fold_task(
 
 @contextmanager
 def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
-    """Name the object that cannot be pickled in errors of this block."""
+    """Replace pickling errors within this context by an error that names the object."""
     try:
         yield
     except (PicklingError, TypeError, AttributeError) as error:
@@ -102,7 +109,10 @@ def explaining_pickles(task: FoldTask, n_jobs: int | None) -> Generator[None]:
 def explained(
     task: FoldTask, n_jobs: int | None, compute: Callable[[], Iterable[Any]]
 ) -> Generator[Any]:
-    """Yield the results of joblib; errors raised by the consumer propagate unchanged."""
+    """Yield the results of joblib, and name an object that cannot be pickled.
+
+    Errors raised by the consumer of this generator propagate unchanged.
+    """
     with explaining_pickles(task, n_jobs):
         yield from compute()
 
@@ -125,11 +135,11 @@ def _find_unpicklable(task: FoldTask) -> str | None:
 def predict_by_fits(
     request: Request, candidate: Candidate, repeat: Repeat, method: str
 ) -> np.ndarray:
-    """Return the predictions of the fits of the folds."""
+    """Refit each fold, and return the predictions for all test rows in their original order."""
     cut = repeat.cut
-    why = request.data.why_only_fit(is_classifier(candidate))
-    if method != "predict" and why.startswith("y has"):
-        raise ValueError(f"response_method must be 'predict' because {why}, got {method!r}.")
+    reason = request.data.why_only_fit(is_classifier(candidate))
+    if method != "predict" and reason.startswith("y has"):
+        raise ValueError(f"response_method must be 'predict' because {reason}, got {method!r}.")
     fold_task = make_fold_task(request, candidate, repeat)
     chunks, n_jobs = range(cut.n_folds), request.settings.n_jobs
     with fold_task.naming_step(), explaining_pickles(fold_task, n_jobs):

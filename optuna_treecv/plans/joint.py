@@ -1,4 +1,4 @@
-"""Plans that evaluate all folds of a repeat at once, for several candidates, through a family."""
+"""Plans that evaluate all folds of a repeat jointly, for all candidates of a family."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -72,10 +72,11 @@ from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 
-# The rows of several folds that are tested together, and the bytes of the predictions of all
-# candidates for the rows that are tested together.
-_ROWS = 2**14
-_MOST_BYTES = 2**27
+# The most test rows of several folds that are predicted together.
+_MAX_ROWS = 2**14
+
+# The most bytes of the predictions of all candidates for the rows that are predicted together.
+_MAX_BYTES = 2**27
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ _RESPONSES = {"predict", "decision_function", "predict_proba"}
 
 
 class JointPlan(Plan):
-    """A plan that evaluates all folds of a repeat at once, for candidates of one family.
+    """A plan that evaluates all folds of a repeat jointly, for candidates of one family.
 
     Parameters
     ----------
@@ -94,7 +95,8 @@ class JointPlan(Plan):
     Attributes
     ----------
     reason_not_finite, reason_failed : str
-        The reasons of refits per fold if a model is not finite, and if the family raises an error.
+        The reasons for refitting each fold if a model is not finite, and if the family raises an
+        error.
     rereads_rows : bool
         Whether each candidate reads the rows.
     """
@@ -110,32 +112,36 @@ class JointPlan(Plan):
 
     @abstractmethod
     def rows(self, repeat: Repeat) -> PreparedRows:
-        """Return the rows of a repeat as the family takes them."""
+        """Return the rows of a repeat in the form that the family requires."""
 
     @abstractmethod
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> Family:
-        """Return candidates bound to rows.
+        """Return a family of these candidates, bound to rows.
 
-        They predict by ``method``, or else by the methods that the scores need.
+        It predicts by ``method``. If that is empty, it predicts by the methods that the scores
+        require.
         """
 
     def fixed_parts(self) -> Sequence[Any]:
-        """Return the parts of the estimator without the values of its free parameters."""
+        """Return the steps of the estimator, with None as the values of its free parameters."""
         last = copy(self.parts.last)
         for name in self.parts.names:
             setattr(last, name, None)
         return [*self.parts.steps, self.parts.scaler, last]
 
     def free_values(self, candidate: Candidate, repeat: Repeat) -> Any:
-        """Return the value of the free parameter, or a tuple of several values or none."""
+        """Return the value of the only free parameter of a candidate.
+
+        If the number of free parameters is not one, return a tuple of their values.
+        """
         last = last_step(candidate)
         values = tuple(getattr(last, name) for name in self.parts.names)
         return values[0] if len(values) == 1 else values
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return the keys of the scores."""
+        """Return the keys under which the scores of a candidate are stored."""
         cached = self.compute_once(
             ("scores", repeat.number),
             lambda: score_cache(self.request, repeat, self.name, self.fixed_parts()),
@@ -144,11 +150,11 @@ class JointPlan(Plan):
         return results._replace(group=cached.sums_key, bound=cached.sums_key)
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Evaluate all folds of candidates that differ in free parameters alone."""
+        """Evaluate all folds of candidates that differ only in free parameters."""
         try:
             yield from self._evaluate(work)
         except ValueError as error:
-            if len(work.candidates) > 1:  # single candidates may not fail
+            if len(work.candidates) > 1:  # a candidate that is evaluated alone may not fail
                 raise
             yield self._failed(error)
 
@@ -169,11 +175,11 @@ class JointPlan(Plan):
         request, chunks = self.request, make_chunks(repeat.cut)
         rows = self.rows(repeat)
         sums = CachedSums(request.cross_validation.shared.memory, sums_key)
-        # The number of candidates whose predictions take little memory.
+        # The memory of predictions limits the number of candidates that are evaluated together.
         n_outputs = request.cross_validation.n_targets
         n_outputs = n_outputs if rows.classes is None else len(rows.classes)
-        n_rows = chunks.bounds[-1] if request.pools else max(chunks.sizes.max(), _ROWS)
-        size = max(1, _MOST_BYTES // (8 * int(n_rows) * n_outputs))
+        n_rows = chunks.bounds[-1] if request.pools else max(chunks.sizes.max(), _MAX_ROWS)
+        size = max(1, _MAX_BYTES // (8 * int(n_rows) * n_outputs))
         key, squares = ("squares", repeat.number), partial(_use_squares, request, rows, chunks)
         use_squares = not request.needs_rows and self.compute_once(key, squares)
         lost: set[int] = set()
@@ -204,7 +210,7 @@ class JointPlan(Plan):
     def _from_squares(
         self, family: Family, chunks: Chunks, sums: CachedSums
     ) -> list[tuple[int, TestedFolds]] | None:
-        """Return the scores that follow from sums of squares; None if that is not possible."""
+        """Return the scores from sums of squared errors, or None if predictions are needed."""
         squares = family.squares(chunks, sums)
         metrics = self.request.scoring.metrics
         scores = None if squares is None else scores_from_squares(metrics, *squares)
@@ -218,9 +224,10 @@ class JointPlan(Plan):
     def test_folds(
         self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: CachedSums
     ) -> Iterator[tuple[int, TestedFolds]]:
-        """Yield the numbers of candidates with tested folds, the last folds of a repeat last.
+        """Yield (index of the candidate, tested folds) in the order of the folds.
 
-        Those of remote rows come as scores unless predictions are needed.
+        For remote rows, the tested folds have scores instead of predictions, unless the request
+        needs predictions.
         """
         if self.request.data.is_remote and not self.request.needs_predictions:
             yield from scores_of_blocks(self.request, family, rows, chunks, sums)
@@ -239,24 +246,24 @@ class JointPlan(Plan):
     def predictions(
         self, family: Family, chunks: Chunks, sums: CachedSums
     ) -> Iterable[TestedChunks]:
-        """Yield the outputs of each candidate's models for the test rows of consecutive chunks.
+        """Yield the outputs of all candidates' models for the test rows of consecutive chunks.
 
-        Those of remote rows come back from the blocks.
+        Remote rows are predicted where they are, and the outputs are returned.
         """
         if not self.request.data.is_remote:
-            return family.test(chunks, sums, _ROWS)
+            return family.test(chunks, sums, _MAX_ROWS)
         tested = _test_in_blocks(family, chunks, sums, None)
         return ((slice(*folds), out) for folds, _, out in tested if out is not None)
 
     def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of ``make``, which is called once for all candidates."""
+        """Return the result of ``make``, which is called only for the first candidate."""
         if name not in self._made:
             self._made[name] = make()
         made: T = self._made[name]
         return made
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
-        """Return the predictions of the models of the folds."""
+        """Return the predictions for all test rows, each by the model of its fold."""
         try:
             rows = self.rows(repeat)
             family = self.bind(repeat, rows, [candidate], method)
@@ -273,9 +280,10 @@ class JointPlan(Plan):
 
 
 def _use_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
-    """Return whether scores follow from sums of squares, which take less time than predictions.
+    """Return whether scores are computed from sums of squared errors instead of predictions.
 
-    The sums are over the weights of training, which may have been rounded.
+    This takes less time for large folds. The sums use the weights of training. Therefore, the
+    weights of scores must be the same, and must not have been rounded to float32.
     """
     data = request.data
     return (
@@ -288,7 +296,7 @@ def _use_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
 
 
 def why_not_scored(request: Request) -> str:
-    """Return the reason why a score needs more than predictions; "" if none does."""
+    """Return the reason why a score needs more than predictions, or "" if no score does."""
     scoring = request.settings.scored_by
     for metric in () if scoring is None else scoring.metrics:
         scorer = metric.of if isinstance(metric, Pooled) else metric
@@ -301,16 +309,17 @@ def why_not_scored(request: Request) -> str:
 
 
 class SumsPlan(JointPlan):
-    """A plan for models whose preprocessing is fitted from sums, or once for all folds.
+    """A joint plan whose transformers are stateless or are computed from sums over rows.
 
     Attributes
     ----------
     families : dict of type to type
         The family of each estimator.
     required, reason_unsupported : str
-        The estimators that the engine takes, and the reason why it does not take others.
+        The estimators that the engine supports, and the reason why it does not support another
+        one, as parts of sentences. ``{}`` stands for the name of its class.
     relevance : int
-        See ``Declined``, for an estimator of no family.
+        The relevance of the reason for an estimator without a family, see ``Declined``.
     """
 
     families: Mapping[type, type[Family]]
@@ -334,7 +343,7 @@ class SumsPlan(JointPlan):
 
     @classmethod
     def why_not(cls, request: Request, parts: Parts) -> str:
-        """Return the reason why an estimator of a family is not evaluated; "" if it is."""
+        """Return the reason why the plan cannot evaluate these parts, or "" if it can."""
         return ""
 
     def check(self, candidate: Candidate) -> None:
@@ -345,7 +354,7 @@ class SumsPlan(JointPlan):
             last_step(candidate)._validate_params()
 
     def rows(self, repeat: Repeat) -> PreparedRows:
-        """Return the rows of a repeat, transformed by the steps that are fitted once."""
+        """Return the rows of a repeat, transformed by the steps that are equal for all folds."""
         parts, cross_validation = self.parts, self.request.cross_validation
         target = "class" if is_classifier(parts.last) else "number"
         layout = RowLayout(padded=True, sparse=True, target=target)
@@ -364,16 +373,16 @@ class SumsPlan(JointPlan):
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> Family:
-        """Return candidates bound to rows."""
+        """Return a family of these candidates, bound to rows."""
         n_threads = self.request.settings.n_threads
-        if self.request.data.is_remote:  # they wait for sums
+        if self.request.data.is_remote:  # threads only wait for the sums of remote workers
             n_threads = CALLS_IN_FLIGHT * (len(rows.X.bounds) - 1)
         lasts = [last_step(candidate) for candidate in candidates]
         return self.parts.family(lasts, rows, self.parts.scaler, n_threads)
 
 
 def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
-    """Return a plan of a kind, or the reason why there is none."""
+    """Return a plan of the class ``kind``, or the reason why it cannot evaluate the request."""
     parts = split_for_family(request.estimator, kind.families, kind.reason_unsupported)
     is_family = type(last_step(request.estimator)) in kind.families
     why_not = _why_not(kind, request, parts)
@@ -394,7 +403,7 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
 
 
 def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
-    """Return the reason why an estimator is not evaluated from sums; "" if it is."""
+    """Return the reason why the request cannot be evaluated jointly, or "" if it can."""
     cross_validation, estimator = request.cross_validation, request.estimator
     last, is_remote = last_step(estimator), request.data.is_remote
     if is_remote and (why := why_not_of_blocks(request, parts)):
@@ -453,7 +462,10 @@ def form_of(request: Request, parts: Parts) -> tuple[int, bool]:
 
 
 def table_of(request: Request, parts: Parts) -> Table | str | None:
-    """Return the table of transformers, or the reason of refits per fold; None without any."""
+    """Return the fitted transformers as a ``Table``, or the reason why folds must be refitted.
+
+    None if all transformers are stateless, which needs no table.
+    """
     if not parts.kinds:
         return None
     steps, kinds, has_one_form = parts.steps[0], parts.kinds, parts.has_one_form
@@ -468,7 +480,7 @@ def table_of(request: Request, parts: Parts) -> Table | str | None:
 
 
 def _after(steps: Sequence[Any], X: Any) -> Any:
-    """Return rows transformed by stateless steps."""
+    """Return X, transformed by stateless steps."""
     with foreign_code():
         for step in steps:
             X = unshared(step, X)
@@ -476,10 +488,11 @@ def _after(steps: Sequence[Any], X: Any) -> Any:
     return X
 
 
-# With more folds, their sums would take most of the time.
-_MOST_FOLDS = 1000
+# The most folds of remote rows. With more folds, the transfer of their sums would take most of the
+# time.
+_MAX_FOLDS = 1000
 
-#: The calls for sums that are in flight for each block.
+#: The number of simultaneous requests for sums to each block of remote rows.
 CALLS_IN_FLIGHT = 2
 
 
@@ -491,27 +504,28 @@ def test_in_block(
     whole: range,
     scored: tuple[Sequence[Metric], Any],
 ) -> tuple[list[FoldScores], dict[int, np.ndarray]]:
-    """Return the scores or the outputs of models for the test rows in a block.
+    """Score or predict the test rows of a block of remote rows.
 
     Parameters
     ----------
     block : Block
     make : callable
-        (rows) -> a family bound to them.
+        (rows) -> a family bound to these rows.
     models : sequence
-        The models of some consecutive chunks.
+        The models of consecutive chunks.
     begins : ndarray of shape (n_chunks + 1,)
-        The starts of these chunks within the block, and the end of the last one.
+        The starts of these chunks within the block, and the stop of the last one.
     whole : range
-        The chunks to score; for others the outputs are returned.
+        The indices of the chunks that lie completely in the block, which are scored. For other
+        chunks, the outputs are returned.
     scored : (sequence of Metric, estimator)
 
     Returns
     -------
     scores : list of FoldScores
-        The scores of each point in the whole chunks.
+        The scores of each candidate in the ``whole`` chunks.
     outputs : dict of int to ndarray of shape (n_candidates, n_rows, n_outputs)
-        The outputs of the other chunks, by their numbers.
+        The outputs for the other chunks, by the index of the chunk.
     """
     rows = block.rows
     family = make(rows)
@@ -519,7 +533,7 @@ def test_in_block(
     scores: list[list[FoldScores]] = [[] for _ in range(family.n_candidates)]
     outputs = {}
     with np.errstate(all="ignore"):
-        for first, last in chunks.groups(_ROWS, chunks.n_chunks):
+        for first, last in chunks.groups(_MAX_ROWS, chunks.n_chunks):
             _, predicted = family.predict(chunks, first, last, models[first:last])
             here = begins[first : last + 1] - begins[first]
             for chunk in range(first, last):
@@ -540,13 +554,13 @@ def test_in_block(
 
 
 def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
-    """Return the reason why models do not follow from sums over remote rows; "" if they do."""
+    """Return the reason why sums over remote rows do not suffice, or "" if they do."""
     if sparse.issparse(request.data.X.sample):
         return "remote rows must be dense for sums over rows"
     cross_validation = request.cross_validation
     cut = cross_validation.repeats[0].cut
-    if not isinstance(cut, Folds) or cross_validation.n_folds > _MOST_FOLDS:
-        return f"there are more than {_MOST_FOLDS:,} folds, or some of them overlap"
+    if not isinstance(cut, Folds) or cross_validation.n_folds > _MAX_FOLDS:
+        return f"there are more than {_MAX_FOLDS:,} folds, or some of them overlap"
     if not isinstance(parts, str) and (parts.kinds or parts.steps):
         return "its transformers need all rows on one machine"
     return ""
@@ -555,7 +569,10 @@ def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
 def scores_of_blocks(
     request: Request, family: Any, rows: PreparedRows, chunks: Chunks, sums: ArrayCache
 ) -> Iterator[tuple[int, TestedFolds]]:
-    """Yield the scores that blocks return, and predictions for folds in several blocks."""
+    """Yield (index of the candidate, tested folds) for remote rows.
+
+    Folds within one block are scored there. Folds that span several blocks have predictions.
+    """
     scored = request.scoring.metrics, request.estimator
     for folds, scores, outputs in _test_in_blocks(family, chunks, sums, scored):
         if outputs is None:
@@ -572,9 +589,10 @@ def scores_of_blocks(
 def _test_in_blocks(
     family: Any, chunks: Chunks, sums: ArrayCache, scored: tuple[Sequence[Metric], Any] | None
 ) -> Iterator[tuple[Node, list[FoldScores], np.ndarray | None]]:
-    """Yield tested chunks with their scores, or with the outputs, in their order.
+    """Yield (run of chunks, scores, outputs) in the order of the chunks.
 
-    Outputs are those of a chunk in several blocks; without ``scored``, those of each chunk.
+    Chunks within one block have scores, and their outputs are None. Chunks that span several
+    blocks have outputs. If ``scored`` is None, all chunks have outputs.
     """
     models, blocks, bounds = family.models_of(chunks, sums), family.rows.X, chunks.bounds
     calls, sent = [], []
