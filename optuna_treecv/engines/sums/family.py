@@ -308,8 +308,8 @@ class DiscriminantFolds(MomentFamily):
         if estimator.priors is not None and np.min(estimator.priors) <= 0:
             return "a prior is not positive"
         if facts.n_of_class < cls.min_rows_per_class:
-            found = "no row" if facts.n_of_class == 0 else "only one row"
-            return f"a training set has {found} of a class"
+            n_rows = "no row" if facts.n_of_class == 0 else "only one row"
+            return f"a training set has {n_rows} of a class"
         return super().why_not(estimator, facts)
 
     def solve(self, moments: Moments, parts: list[np.ndarray]) -> None:

@@ -296,7 +296,7 @@ class HeldOutRidge:
     def _downdate_factors(
         self, weights: np.ndarray, v: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what removing each row changes: c, and a factor and a summand of its prediction.
+        """Return c of each row, and the factor and the summand in its leave-one-out prediction.
 
         Returns
         -------
