@@ -412,7 +412,7 @@ cdef inline void search_categories(
     Search *search,
     int32_t feature,
     int32_t n_bins,
-    const uint8_t *bins,        # the codes that may have rows, ascending; missing values are a category of their own
+    const uint8_t *bins,        # the codes that may have rows, ascending; missing values are a separate category
     Py_ssize_t n_occurring,
     const Count *total,
     const Count *held,
