@@ -93,9 +93,11 @@ class DaskRows(RemoteRows):
     ConnectionError
         If no scheduler or no worker responds for 45 seconds. Evaluations raise the same error.
 
-    Notes ----- This process needs about 20 bytes per row for y, the order of the rows and the
-    scores. While rows are shuffled, a worker needs about three times the memory of its blocks.
-    Workers should have one thread each.
+    Notes
+    -----
+    This process needs about 20 bytes per row for y, the order of the rows and the scores. While
+    rows are shuffled, a worker needs about three times the memory of its blocks. Workers should
+    have one thread each.
 
     Examples
     --------

@@ -227,7 +227,9 @@ def tree_cross_validate(
     ValueError
         If an argument is invalid, or if the estimator or the scorer does not support it.
 
-    See Also -------- treecv_objective : Cross-validation as an objective for Optuna.
+    See Also
+    --------
+    treecv_objective : Cross-validation as an objective for Optuna.
     tree_cross_val_predict : Out-of-fold predictions.
 
     References
@@ -290,8 +292,9 @@ def tree_cross_validate_many(
     ValueError
         As for ``tree_cross_validate``.
 
-    See Also -------- treecv_objective : Evaluates the candidates of a grid, with the argument
-    ``param_grid``.
+    See Also
+    --------
+    treecv_objective : Evaluates the candidates of a grid, with the argument ``param_grid``.
 
     Examples
     --------
@@ -364,7 +367,9 @@ def tree_cross_val_predict(
     ValueError
         If an argument is invalid, or if class labels are requested and a model diverges.
 
-    See Also -------- tree_cross_validate : Cross-validated scores.
+    See Also
+    --------
+    tree_cross_validate : Cross-validated scores.
 
     Examples
     --------

@@ -404,7 +404,9 @@ def pooled(scoring: Any) -> Pooled:
     ValueError
         If ``scoring`` is neither a loss nor a scorer that only needs predictions.
 
-    See Also -------- tree_cross_validate : Accepts pooled metrics as ``scoring``.
+    See Also
+    --------
+    tree_cross_validate : Accepts pooled metrics as ``scoring``.
 
     Examples
     --------
