@@ -45,7 +45,7 @@ ALLOWED = {
     "results": {"core", "study"},
     "dashboard": {"reporting"},
     "dask": {"caching", "rows"},
-    "testing": BELOW | {"crossval", "engines.treecv", "study"},
+    "testing": BELOW | {"crossval", "engines.treecv", "search", "study"},
     "search": BELOW | {"crossval", "storage", "study"},
     "study": (BELOW - {"plans"}) | {"crossval", "storage"},
     "reporting": {"core", "crossval", "estimators", "scoring", "storage", "study"},
