@@ -24,7 +24,6 @@ from postgres_server import PostgresServer
 import pytest
 import reference
 from slow_tests import CpuSeconds
-from slow_tests import LISTED as SLOW_TESTS
 from sqlalchemy import Connection
 from sqlalchemy import Engine
 from sqlalchemy import event
@@ -53,11 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that are listed as slow, and nightly ones."""
-    listed = set(SLOW_TESTS.read_text().split())
+    """Mark nightly tests as slow."""
     for item in items:
-        name = item.nodeid.partition("[")[0].rpartition("/")[2]
-        if name in listed or item.get_closest_marker("nightly"):
+        if item.get_closest_marker("nightly"):
             item.add_marker("slow")
 
 

@@ -1,13 +1,13 @@
-"""Finds the tests that are slow, which ``pytest -m "not slow"`` leaves out.
+"""Finds tests that should be marked as slow, and those that should not.
 
     CPU_SECONDS=seconds.txt pytest -n auto
     python tests/slow_tests.py seconds.txt
 
 The first command writes the CPU time of each test, with its fixtures and the processes that it
 has started (on Linux also those of pools, for which it does not wait). A busy machine gives about
-the same numbers. The second one prints the sums of files and of functions, and writes
-``tests/slow_tests.txt``, which ``tests/conftest.py`` reads: the tests whose cases took more than
-0.3 seconds together.
+the same numbers. The second one prints the sums of files and of functions, and the tests whose
+marks do not fit: those without the mark whose cases took more than 0.3 seconds together, and those
+with it that took less than a third of this (some of these wait instead).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import sys
 
 import pytest
 
-LISTED = Path(__file__).with_name("slow_tests.txt")
-MOST_SECONDS = 0.3
+MAX_SECONDS = 0.3
 
 
 def cpu_seconds() -> float:
@@ -47,25 +46,31 @@ class CpuSeconds:
         begin = cpu_seconds()
         is_done = yield
         with open(self._path, "a") as file:
-            file.write(f"{cpu_seconds() - begin:.2f} {item.nodeid.partition('[')[0]}\n")
+            mark = "slow" if item.get_closest_marker("slow") else "fast"
+            name = item.nodeid.partition("[")[0]
+            file.write(f"{cpu_seconds() - begin:.2f} {mark} {name}\n")
         return is_done
 
 
 def main(path: str) -> None:
     of_files: Counter[str] = Counter()
     of_tests: Counter[str] = Counter()
+    marks = {}
     for line in Path(path).read_text().splitlines():
-        seconds, _, name = line.partition(" ")
-        name = name.rpartition("/")[2]
+        seconds, mark, name = line.split(" ")
         of_tests[name] += float(seconds)
         of_files[name.partition("::")[0]] += float(seconds)
-    slow = sorted(name for name, took in of_tests.items() if took > MOST_SECONDS)
-    LISTED.write_text("".join(f"{name}\n" for name in slow))
+        marks[name] = mark
     for sums in (of_files, of_tests):
         for name, took in sums.most_common(60):
             print(f"{took:8.2f} {name}")
-    quick = of_tests.total() - sum(of_tests[name] for name in slow)
-    print(f"{of_tests.total():8.2f} all tests, {quick:.2f} those that are not slow")
+    for name, took in sorted(of_tests.items()):
+        if marks[name] == "fast" and took > MAX_SECONDS:
+            print(f"to mark as slow: {took:.2f} {name}")
+        elif marks[name] == "slow" and took < MAX_SECONDS / 3:
+            print(f"not slow: {took:.2f} {name}")
+    fast = sum(took for name, took in of_tests.items() if marks[name] == "fast")
+    print(f"{of_tests.total():8.2f} all tests, {fast:.2f} those that are not slow")
 
 
 if __name__ == "__main__":

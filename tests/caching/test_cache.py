@@ -133,6 +133,7 @@ def together(cache, i):
     cache.keep_all(keys, np.zeros((10, 8), np.uint8), [1.0] * 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [one_by_one, together])
 def test_the_bytes_in_use_cover_what_python_takes(keep):
     cache = ModelCache(2**30)

@@ -104,6 +104,7 @@ def refitted(estimator, X, y):
     return float(estimator.fit(X, y).predict(X).mean())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 @pytest.mark.parametrize("scoring", ["accuracy", refitted])
 @pytest.mark.parametrize("first", [Pipeline, BothWays])
@@ -326,6 +327,7 @@ def test_a_damaged_fold_result_is_fitted_again(tmp_path):
     assert study.trials[0].user_attrs["treecv"]["n_updates"] == pytest.approx(569 * 3 / 4, abs=2)
 
 
+@pytest.mark.slow
 def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring():
     cache = ModelCache()
     y = Y_CLASSES.copy()
@@ -362,6 +364,7 @@ def test_beginnings_in_workers_are_shared_and_bounded():
     assert other.first_steps.max_bytes == 700
 
 
+@pytest.mark.slow
 def test_beginnings_in_workers_change_nothing():
     pipeline = make_pipeline(PCA(5, random_state=0), LogisticRegression())
     options = {"param_grid": {"logisticregression__C": [0.01, 1.0, 100.0]}, "cv": 4}
@@ -375,6 +378,7 @@ def test_beginnings_in_workers_change_nothing():
     assert len(set(values[0])) > 1
 
 
+@pytest.mark.slow
 def test_a_beginning_belongs_to_its_rows_its_steps_and_their_order():
     cache = ModelCache()
     swapped = np.random.default_rng(0).permutation(Y_CLASSES)

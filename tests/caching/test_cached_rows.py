@@ -59,6 +59,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("room", "n_made"), [(2**20, 3), (2**12, 7), (0, 7)])
 def test_rows_are_kept_while_the_cache_has_room(room, n_made, table, pipeline, transformed):
     X, y = table

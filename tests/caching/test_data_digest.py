@@ -112,6 +112,7 @@ def test_columns_of_all_types_have_digests_of_their_own():
     assert all(data_digest(column(v)) == data_digest(column(v)) for v in COLUMNS.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COLUMNS)
 def test_another_cell_is_another_digest(name):
     frame = everything()
@@ -315,6 +316,7 @@ def test_other_data_have_no_digest(data):
     assert data_digest(data) is None
 
 
+@pytest.mark.slow
 def test_digests_are_the_same_in_another_process():
     assert (
         printed_by_a_new_python("test_data_digest", "digest_of_everything")

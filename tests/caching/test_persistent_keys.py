@@ -124,6 +124,7 @@ def digest_of_keys():
     return sha256(b"".join(map(lasting_key, ESTIMATORS))).hexdigest()
 
 
+@pytest.mark.slow
 def test_keys_are_the_same_in_another_process():
     assert printed_by_a_new_python("test_persistent_keys", "digest_of_keys") == digest_of_keys()
 
@@ -289,6 +290,7 @@ def test_a_file_beside_installed_ones_has_no_key(installed, tmp_path):
         lasting_key(model)
 
 
+@pytest.mark.slow
 def test_a_folder_that_hides_an_installed_package_has_no_key(installed, tmp_path, monkeypatch):
     installed(["made_up_hidden"])
     (tmp_path / "here").mkdir()
@@ -355,6 +357,7 @@ def spelled(value):
     return repr(value)
 
 
+@pytest.mark.slow
 @given(VALUES, VALUES)
 def test_keys_are_equal_where_values_are(one, other):
     assert (lasting_key(one) == lasting_key(other)) == (spelled(one) == spelled(other))

@@ -102,6 +102,7 @@ def assert_same(found, expected):
     assert found.n_updates + found.n_updates_saved == expected.n_updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],
@@ -131,6 +132,7 @@ def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
         assert n_saved > 0
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.integers(0, 200_000),
@@ -200,6 +202,7 @@ def test_scores_that_outlive_their_outputs():
     assert_same(found, tree_cross_validate(estimator, X, y, cv=8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "scoring", "targets"),
     [
@@ -253,6 +256,7 @@ def asks_the_model(estimator, X, y):
     return estimator.score(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scoring", ["accuracy", "neg_log_loss", make_scorer(zero_one_loss), asks_the_model]
 )
@@ -268,6 +272,7 @@ def test_a_scorer_after_a_loss_costs_nothing(cv, scoring):
         assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
 
 
+@pytest.mark.slow
 def test_a_scoring_after_another_costs_nothing_for_any_folds():
     estimator = PegasosClassifier(0.1)
     X, y = make(estimator, n_rows=4100)
@@ -342,6 +347,7 @@ def test_a_second_study_on_the_same_data_costs_nothing():
         assert (n_updates > 0) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator", [PegasosClassifier(), SGDClassifier(random_state=0, max_iter=1)]
 )

@@ -91,6 +91,7 @@ def rows_by_hand(result, cut, weights=None):
     return np.sqrt(np.sum(shares[tested] ** 2 * (losses - result.mean) ** 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_weights", [False, True])
 @pytest.mark.parametrize(
     ("estimator", "scoring", "options"),
@@ -219,6 +220,7 @@ def test_hoeffding_takes_a_range(binary):
     assert interval.low == max(0, result.mean - half)
 
 
+@pytest.mark.slow
 def test_coverage_of_a_constant_prediction():
     """Its risk is known: that of always predicting the class with probability 0.7."""
     covers = {"bayle": 0, "nadeau_bengio": 0}
@@ -400,6 +402,7 @@ def test_growing_windows_are_known_whatever_the_method(method, binary):
         result.interval("nadeau_bengio")
 
 
+@pytest.mark.slow
 def test_small_folds_of_equal_models_have_no_note():
     y = (np.random.default_rng(0).uniform(size=1600) < 0.3).astype(int)
     model = DummyClassifier(strategy="constant", constant=0)

@@ -132,6 +132,7 @@ def test_arguments_without_a_name_are_not_shared(binary):
         assert objective.evaluate({}).n_updates == 0
 
 
+@pytest.mark.slow
 def test_validation_sets_reach_each_fit(binary):
     """An argument that is no array of all rows is passed on as it is, to each fold."""
     lightgbm = pytest.importorskip("lightgbm")
@@ -159,6 +160,7 @@ def requesting(scaler, last):
     return pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaler", [True, False])
 @pytest.mark.parametrize("last", [True, False])
 def test_a_pipeline_routes_weights_by_its_requests(scaler, last, binary, weights):
@@ -585,6 +587,7 @@ def test_estimators_of_one_evaluation_get_the_same(binary, weights):
             tree_cross_validate_many([one, other], X, y, params={"sample_weight": weights})
 
 
+@pytest.mark.slow
 def test_weights_that_act_in_no_score(binary, weights):
     X, y = binary
     with pytest.warns(UserWarning, match="^sample_weight has no effect on scores") as caught:

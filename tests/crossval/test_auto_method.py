@@ -331,6 +331,7 @@ def test_a_search_over_max_iter_fits_all_trials():
 # --- Studies ---
 
 
+@pytest.mark.slow
 def test_a_study_that_began_in_the_tree_goes_on_in_it(tmp_path):
     storage = f"sqlite:///{tmp_path}/study.db"
     study = optuna.create_study(storage=storage, study_name="old")

@@ -167,6 +167,7 @@ def with_zeros(X):
     return X * (np.random.default_rng(3).uniform(size=X.shape) < 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],
@@ -195,6 +196,7 @@ def test_classifier_equals_the_naive_tree(estimator, dtype, cv, order, n_classes
         assert result.mean == np.mean(errors) and result.std == np.std(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],
@@ -297,6 +299,7 @@ def test_projections_of_wide_sparse_rows_are_undone_bit_for_bit(size, average):
         assert np.array_equal(found, tree_cross_val_predict(estimator, X.toarray(), y, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(estimator=COMPILED, order=["fixed", "random"], cv=[2, 33, 60, "loo"]), ids=said
 )
@@ -317,6 +320,7 @@ def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
         assert compiled.n_updates == python.n_updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(estimator=COMPILED, order=["fixed", "random"], cv=[7, 64, "loo"]), ids=said
 )
@@ -359,6 +363,7 @@ LEARNERS = [*COMPILED, SGDClassifier(max_iter=1, tol=None), GaussianNB()]
 SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5), LeaveOneOut()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "cv"),
     [
@@ -620,6 +625,7 @@ def test_neighbours_that_are_alike_do_not_flatter(order):
         assert abs(found.mean - expected.mean) < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", ["loo", 40, LeaveOneOut()], ids=str)
 @pytest.mark.parametrize(
     ("estimator", "options"),

@@ -63,6 +63,7 @@ def weights_of(n_rows, seed=0):
 # Fits: scikit-learn's own numbers.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "name"),
     [
@@ -147,6 +148,7 @@ def test_weights_in_scores_alone(scoring, binary):
         assert score == pytest.approx(sign * expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [PegasosClassifier(alpha=0.1), MultinomialNB(), LogisticRegression()], ids=said
 )
@@ -204,6 +206,7 @@ def test_pooled_scores_have_the_weights(binary):
 # Training further: a replay by hand.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("n_folds", [5, 16, 83])
 @pytest.mark.parametrize(
@@ -234,6 +237,7 @@ RESPONSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(model=RESPONSES, n_folds=[5, 83], dtype=[np.float64, np.float32]), ids=said
 )
@@ -389,6 +393,7 @@ SPLITTERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows", "ignore:.*is fitted")
 @pytest.mark.parametrize("kind", SPLITTERS)
 @pytest.mark.parametrize("method", ["auto", "standard", "fit"])
@@ -443,6 +448,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 @pytest.mark.parametrize("what", ["sample_weight", "score_weight"])
 @pytest.mark.parametrize("scoring", ["hinge", "roc_auc"])
@@ -468,6 +474,7 @@ def test_a_shared_cache_tells_weights_apart(model, what, scoring, binary):
     assert again.mean == found[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sample_weight", "score_weight", "params"])
 def test_studies_and_stores_tell_weights_apart(name, binary, tmp_path, monkeypatch):
     # A quick machine fits such a tree in less time than what is written must have taken.

@@ -124,6 +124,7 @@ def scores_in_folds(estimator, cv, weights, score_weights):
     return scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("form", [Y, FRAME, Y.tolist()], ids=["array", "frame", "list"])
 def test_scores_are_those_of_cross_validate(model, form):
@@ -169,6 +170,7 @@ def test_exact_folds_of_single_rows():
         np.testing.assert_allclose(found.scores[name].test_score, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "fit"])
 @pytest.mark.parametrize(
     "weighted", [{}, {"sample_weight": WEIGHTS}, {"sample_weight": WEIGHTS, "score_weight": None}]
@@ -549,6 +551,7 @@ def test_a_search_may_set_the_estimator():
     np.testing.assert_allclose(found.test_score, expected["test_score"], rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_refused_cannot_be_fitted_by_scikit_learn():
     for name, kind in all_estimators("regressor"):

@@ -148,6 +148,7 @@ def can_take(learner, kind, cv):
     return is_quick and (kind != "sparse" or learner in TAKE_SPARSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         learner=[*OF_CLASSES, *OF_NUMBERS],
@@ -185,6 +186,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=.* mean over rows")
 @pytest.mark.parametrize(
     "learner, options",
@@ -202,11 +204,13 @@ def test_options_change_nothing(data, learner, options):
     assert_same(estimator, data["float64 two"], **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [2, 7, 100])
 def test_three_classes(data, cv):
     assert_same(PegasosClassifier(), data["float64 three"], cv=cv)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("response", ["predict", "decision_function"])
 @pytest.mark.parametrize("kind", ["float64 three", "sparse two"])
 def test_predictions(data, kind, response):
@@ -216,6 +220,7 @@ def test_predictions(data, kind, response):
     assert_array_equal(there, tree_cross_val_predict(estimator, both.X, both.y, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [2, 7, 100, "loo"])
 @pytest.mark.parametrize("model", [PegasosClassifier(), AveragedSGDClassifier(batch_size=8)])
 def test_a_scaler_in_front(data, model, cv):
@@ -236,6 +241,7 @@ def values_of(both, estimator, grid, is_remote, **options):
     return points, objective.best_estimator(study)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -256,6 +262,7 @@ def test_a_grid_side_by_side(data, kind, options):
     assert there[1].get_params() == here[1].get_params()
 
 
+@pytest.mark.slow
 def test_many_estimators_at_once(data):
     both = data["float64 numbers"]
     some = [AveragedSGDRegressor(alpha=alpha) for alpha in (1e-5, 1e-3)] + [Ridge()]
@@ -267,6 +274,7 @@ def test_many_estimators_at_once(data):
         assert_allclose(one.test_score, other.test_score, 1e-10 if one.method == "exact" else 0)
 
 
+@pytest.mark.slow
 def test_a_store_names_the_rows(data, tmp_path):
     both, store = data["float64 two"], f"sqlite:///{tmp_path / 'store.db'}"
     for _ in range(2):
@@ -311,6 +319,7 @@ NEWTON = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [2, 50])
 @pytest.mark.parametrize("case", EXACT)
 def test_exact_folds(data, case, cv):
@@ -319,6 +328,7 @@ def test_exact_folds(data, case, cv):
     assert found.method == "exact"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [2, 20])
 @pytest.mark.parametrize("case", NEWTON)
 def test_newton(data, case, cv):
@@ -327,11 +337,13 @@ def test_newton(data, case, cv):
     assert found.method == "newton"
 
 
+@pytest.mark.slow
 def test_small_rows_are_no_reason_for_fits(data):
     found = tree_cross_validate(LinearSVC(), data["float64 three"].rows, cv=5)
     assert found.method == "newton"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [LogisticRegression(), Ridge()])
 def test_sums_of_a_grid(data, model):
     name, target = ("C", "two") if isinstance(model, LogisticRegression) else ("alpha", "numbers")
@@ -353,6 +365,7 @@ def test_sums_of_a_grid(data, model):
 # --- Where rows come from ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["frame", "parquet", "series", "unknown chunks"])
 def test_frames_and_files(data, client, tmp_path, source):
     pd = pytest.importorskip("pandas")
@@ -393,6 +406,7 @@ def test_more_blocks_than_rows():
     assert_same(PegasosClassifier(), Both(X[:2], y[:2], DaskRows(lazy[:2], y[:2])), cv=2)
 
 
+@pytest.mark.slow
 def test_rows_are_shuffled_once_for_an_order(data, client, monkeypatch):
     both = data["float64 two"]
     rows, shuffles = DaskRows(chunked(both.X), both.y), []
@@ -527,6 +541,7 @@ def test_a_scaler_of_sparse_rows(data):
     assert "StandardScaler of dense rows" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["float64", "sparse"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_late_row_that_is_no_number_is_named(data, kind, value):

@@ -80,6 +80,7 @@ def test_docstring_of_the_contract():
     assert not doctest.testmod(optuna_treecv.testing).failed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", public())
 def test_docstring(name):
     made_by_us = name.rpartition(".")[2] in MADE_BY_US
@@ -90,6 +91,7 @@ def test_docstring(name):
     assert not problems
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name"),
     [(m, name) for m in (optuna_treecv, optuna_treecv.paper) for name in m.__all__],
@@ -165,6 +167,7 @@ def test_the_quickstart_prints_what_it_should(tmp_path):
     assert "    found in the store     78,525" in again
 
 
+@pytest.mark.slow
 def test_the_example_with_bikes_goes_on(tmp_path, monkeypatch, capsys):
     lightgbm = pytest.importorskip("lightgbm")
     update, n_trees = lightgbm.Booster.update, 5

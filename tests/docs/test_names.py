@@ -237,6 +237,7 @@ def test_each_entry_of_the_table_is_tested():
     assert {what for what, _ in TABLE} == CHANGES.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("what", "column"), [key for key, cell in TABLE.items() if cell != "--"])
 def test_a_change_gives_another_name_where_the_table_says_so(what, column, monkeypatch):

@@ -14,6 +14,7 @@ NEEDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.stem)
 def test_a_task(path, tmp_path, monkeypatch):
     if path.stem in NEEDS:

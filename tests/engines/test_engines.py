@@ -159,6 +159,7 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
     assert elsewhere == ["exact", "newton", "treecv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [

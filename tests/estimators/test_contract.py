@@ -91,6 +91,7 @@ class TestCompiledSparse(LearnerContract):
         return sparse.csr_array(np.where(X > -0.5, X, 0)), y
 
 
+@pytest.mark.slow
 class TestAdapted(LearnerContract):
     @pytest.fixture(autouse=True, params=ADAPTED, ids=said)
     def given(self, request):
@@ -100,6 +101,7 @@ class TestAdapted(LearnerContract):
         return clone(self.estimator)
 
 
+@pytest.mark.slow
 class TestNaiveBayes(LearnerContract):
     may_be_cut = True
 

@@ -106,6 +106,7 @@ def responses(estimator) -> list[bytes]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("kind", "settings"), SETTINGS, ids=[f"{kind}-{'-'.join(map(str, s))}" for kind, s in SETTINGS]

@@ -24,6 +24,7 @@ def attack(request, monkeypatch):
     del sys.modules[request.param]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["kill"], indirect=True)
 def test_workers_are_killed(attack, store_url, tmp_path):
     is_server = store_url.startswith("postgresql")
@@ -39,6 +40,7 @@ def test_a_worker_is_killed_between_folds(attack, store_url):
     assert again <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["damaged_stores"], indirect=True)
 def test_stores_are_damaged(attack, tmp_path):
     attack.attack(0, 4, tmp_path)
@@ -57,6 +59,7 @@ def test_a_server_is_frozen(attack, postgres_server):
         attack.attack(3, 1, [postgres_server])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("attack", ["differential"], indirect=True)
 @pytest.mark.parametrize("kind", sorted(DIFFERENTIAL))

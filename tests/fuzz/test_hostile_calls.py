@@ -23,6 +23,7 @@ SCRIPT = Path(__file__).with_name("hostile_calls.py")
 attack = runpy.run_path(str(SCRIPT))
 
 
+@pytest.mark.slow
 def test_two_hundred_hostile_calls():
     command = [sys.executable, SCRIPT, "--size", "200", "--seed", "5"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)

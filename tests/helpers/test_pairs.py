@@ -32,6 +32,7 @@ def test_every_pair_of_values_is_there_and_no_other_value(sizes, seed):
     assert pairs_of(covering_array(sizes, seed=seed)) == pairs_of(all_rows(sizes))
 
 
+@pytest.mark.slow
 @given(SIZES, st.integers(0, 2**32), st.randoms(use_true_random=False))
 def test_every_pair_of_possible_rows_is_there(sizes, seed, random):
     possible = {row for row in all_rows(sizes) if random.random() < 0.3}
@@ -102,6 +103,7 @@ def of_one_seed():
     return covering_array([4, 3, 5, 2], seed=1)
 
 
+@pytest.mark.slow
 def test_other_processes_collect_the_same_cases():
     assert printed_by_a_new_python("test_pairs", "of_one_seed") == str(of_one_seed())
 

@@ -31,6 +31,7 @@ def exact(monkeypatch):
         del sys.modules[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["binary", "three_classes", "regression"])
 @pytest.mark.parametrize("k", [2, 7, 10, "loo"])
 def test_treecv_in_python_equals_ours(peers, kind, k, request):

@@ -75,6 +75,7 @@ def test_files_that_pyproject_names_are_there() -> None:
     assert [name for name in named if not (CHECKOUT / name).exists() and name not in built] == []
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_not_built_says_so(tmp_path) -> None:
     sources = CHECKOUT / "optuna_treecv"
     shutil.copytree(

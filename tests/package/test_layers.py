@@ -114,6 +114,7 @@ MOST_IN_A_CHAIN, MOST_CLASSES = 16, 344
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_down(path):
     place = place_of(parts_of(path))
@@ -194,6 +195,7 @@ def test_no_public_class_has_the_name_of_another():
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
+@pytest.mark.slow
 def test_chains_of_imports_stay_short():
     """To change a module, one must know those below it."""
     imported, above = package_imports(), set()
@@ -210,6 +212,7 @@ def test_chains_of_imports_stay_short():
     assert max(map(length, imported)) <= MOST_IN_A_CHAIN
 
 
+@pytest.mark.slow
 def test_there_are_no_more_nouns():
     """Classes and structs; a new one should take the place of another."""
     kinds = r"^\s*(cdef\s+)?(packed\s+)?(class|struct|enum|cppclass)\b"

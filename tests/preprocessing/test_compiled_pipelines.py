@@ -128,6 +128,7 @@ ENCODED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(steps=ONCE, estimator=ENCODED, n_folds=[4, 9]), ids=said)
 def test_categories_may_be_encoded_once(steps, estimator, n_folds, table, training_paths):
     X, y = table
@@ -425,6 +426,7 @@ class Branch:
         )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data())
 def test_any_mixture_of_steps_is_that_by_hand(data):

@@ -46,6 +46,7 @@ def rows():
     return rows_on_different_scales()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         n_folds=[2, 5, 45],
@@ -222,6 +223,7 @@ def test_the_moments_of_a_range_follow_from_blocks(n_rows, start, n, dtype):
 # Sparse rows.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         n_folds=[2, 7, 60],
@@ -336,6 +338,7 @@ def filled_by_hand(pipeline, X, y, paths, is_scaled):
     return np.array(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         n_folds=[3, 8, 90],

@@ -195,6 +195,7 @@ def prepared(branches, **options):
     return ColumnTransformer(parts, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(n_folds=[3, 9], order=["fixed", "random"], learner=LINEAR), ids=name_of
 )
@@ -208,6 +209,7 @@ def test_folds_are_those_of_steps_inside_each_fold(learner, order, n_folds, tabl
     check(pipeline, BRANCHES.values(), X, y, paths, order=order)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Class PassiveAggressive:FutureWarning")
 @pytest.mark.parametrize("kind", [PassiveAggressiveClassifier, PassiveAggressiveRegressor])
 def test_deprecated_learners_are_linear_too(kind, table, training_paths):
@@ -218,6 +220,7 @@ def test_deprecated_learners_are_linear_too(kind, table, training_paths):
     check(pipeline, BRANCHES.values(), X, labels_for(learner, y), paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tail", [[MaxAbsScaler(), StandardScaler()], [StandardScaler()]])
 @pytest.mark.parametrize("nested", [False, True])
 def test_running_steps_may_follow_each_other(tail, nested, table, training_paths):
@@ -233,6 +236,7 @@ def test_running_steps_may_follow_each_other(tail, nested, table, training_paths
     check(pipeline, [*branches.values(), ([], tail)], X, y, paths)
 
 
+@pytest.mark.slow
 def test_sparse_rows_keep_their_form(table, training_paths):
     X, y = table
     X["word"] = [f"w{i % 40}" for i in range(120)]
@@ -275,6 +279,7 @@ def test_whole_numbers_are_scaled_as_they_are(training_paths):
     check(make_pipeline(steps, learner), branches, X, y, paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner",
     [MultinomialNB(), MLPClassifier((4,), max_iter=1, random_state=0), SGDOneClassSVM()],
@@ -350,6 +355,7 @@ def test_a_compiled_learner_behind_steps_that_kernels_do_not_know(table, trainin
     check(pipeline, branches.values(), X, y, training_paths(len(X), 5, random_state=SEED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "treecv", "standard"])
 def test_rows_too_wide_for_the_kernels_are_scaled_in_python(method, training_paths):
     rng = np.random.default_rng(0)
@@ -631,6 +637,7 @@ def models_of(pipeline, X, y, **options):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LINEAR[:6], ids=name_of)
 def test_a_row_leaves_no_trace_in_the_model_that_tests_it(learner, table):
     X, y = table
@@ -697,6 +704,7 @@ def test_weights_reach_the_learner(table, training_paths):
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner", [SGDRegressor(max_iter=1), AveragedSGDRegressor()], ids=name_of
 )
@@ -748,6 +756,7 @@ def test_trials_over_steps_are_told_apart(table, training_paths):
     assert np.any(scores[0] != tree_cross_validate(swapped, X, y, **options).test_score)
 
 
+@pytest.mark.slow
 def test_searches_and_other_methods(table):
     X, y = table
     pipeline = Pipeline([("prepare", prepared(BRANCHES)), ("learn", SGDClassifier(max_iter=1))])
@@ -792,6 +801,7 @@ def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
         tree_cross_validate(learner, X, y, cv=3, n_epochs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int64", "int8", "bool", "float32"])
 def test_a_running_step_gets_the_fractions_of_the_step_before(kind):
     """Integers must give what the same numbers as floats give."""

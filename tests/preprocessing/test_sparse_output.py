@@ -132,6 +132,7 @@ def forms_of(steps, X):
     return (fitted.sparse_output_, *(getattr(part, "sparse_output_", None) for part in parts))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "seed"),  # leave-one-out has ninety training sets
     [(name, seed) for name in CUTS for seed in range(1 if name == "n" else 5)],

@@ -85,6 +85,7 @@ def scores(model, X, y, **kind):
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=")
 @pytest.mark.parametrize("method", ["auto", "fit", "treecv", "standard", "holdout"])
 @pytest.mark.parametrize("learner", LEARNERS)
@@ -106,6 +107,7 @@ def test_no_model_changes_with_the_rows_that_it_is_tested_on(step, learner, meth
         assert np.all(np.delete(after.test_score != before.test_score, fold))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=")
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("step", STEPS)
@@ -122,6 +124,7 @@ def test_no_model_changes_with_later_rows(step, learner):
     assert after.test_score[2] != before.test_score[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "fit", "treecv", "standard"])
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("step", sorted(STEPS.keys() - MIX_TEST_ROWS))

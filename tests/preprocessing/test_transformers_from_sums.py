@@ -155,6 +155,7 @@ FRONTS = {
 OTHERS = [name for name in CVS if name != "mixed"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("front", "cv"),
     [
@@ -172,6 +173,7 @@ def test_scores_are_those_of_fits(front, cv):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner",
     [
@@ -191,6 +193,7 @@ def test_labels_are_those_of_fits(learner):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner",
     [Lasso(0.01, tol=1e-12), ElasticNet(0.01, l1_ratio=0.3, tol=1e-12), LinearRegression()],
@@ -227,6 +230,7 @@ def test_predictions_weights_and_several_targets():
     np.testing.assert_allclose(result.test_score, of_fits["test_score"], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_each_row_left_out():
     few, y = X[:25], Y[:25]
     for front in (FRONTS["mean and scale"], make_pipeline(FRONTS["products"], StandardScaler())):
@@ -237,6 +241,7 @@ def test_each_row_left_out():
         np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_grid_of_penalties_and_of_steps():
     model = make_pipeline(FRONTS["mean and scale"], Ridge())
     grid = {
@@ -306,6 +311,7 @@ def test_a_category_that_only_test_rows_have():
 LACKS = "a training set lacks a category"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("front", "change", "why"),
     [
@@ -478,6 +484,7 @@ def test_an_unknown_category_is_the_error_of_the_fit():
         evaluated(model, rare, Y, KFold(4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "numbers",
     [
@@ -504,6 +511,7 @@ def density(rows):
     return (encoded.nnz + n_dense) / (encoded.shape[0] * encoded.shape[1] + n_dense)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [min, max], ids=["dense in all rows", "sparse in all rows"])
 def test_the_form_of_the_rows_is_that_of_each_training_set(end):
     """Discriminants take no sparse rows; models of ridge regression are the same."""
@@ -537,6 +545,7 @@ NEWTON_FRONTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learner", "tight", "scoring"),
     [
@@ -609,6 +618,7 @@ def test_explain_says_which_step_costs_what():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("front", sorted(FRONTS.keys() - {"imputed kinds", "products"}))
 def test_no_model_changes_with_the_rows_that_it_tests(front):
     """Half of the rows of a fold change by 1e6; what is said of the other half stays."""

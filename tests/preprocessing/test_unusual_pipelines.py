@@ -385,6 +385,7 @@ def check_said(error, step, said):
     assert isinstance(error.__cause__, Exception)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluate", [by_functions, by_an_objective, by_a_search, by_fits])
 @pytest.mark.parametrize("case", SAID)
 def test_a_wrong_step_is_named_with_its_column(case, evaluate):
@@ -490,6 +491,7 @@ LEARNERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(steps=IN_PLACE, learner=LEARNERS, is_frame=[True, False]), ids=str)
 def test_steps_that_may_overwrite_rows_change_nothing(steps, is_frame, learner, rows):
     X, y = rows

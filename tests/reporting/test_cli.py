@@ -73,6 +73,7 @@ def test_says_its_version(capsys):
     assert capsys.readouterr().out == f"optuna-treecv {version('optuna-treecv')}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["store", "{url}"], ["--help"]], ids=said)
 def test_a_reader_that_wants_no_more(arguments, tmp_path):
     """As with ``optuna-treecv store URL | head -1``."""
@@ -131,6 +132,7 @@ def test_sizes_without_dbstat(tmp_path, capsys, monkeypatch):
     assert table(capsys.readouterr().out)["treecv_models"] == ["0", "?"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "left"),
     [("100MB", 10), ("5.2kB", 5), ("3084", 3), ("3083b", 2), ("0", 0), ("0.000004 GB", 3)],
@@ -184,6 +186,7 @@ def storage_naming(path, runs) -> str:
     return url
 
 
+@pytest.mark.slow
 def test_forgets_what_no_trial_names(filled, tmp_path, capsys):
     evaluations = load_evaluations(filled)
     named = evaluations["run"][evaluations["study_name"] == "second"].tolist()[:2]
@@ -207,6 +210,7 @@ def check_nothing_is_forgotten(store: str, storage: str, capsys, reason: str) ->
     assert len(load_evaluations(store)) == 7
 
 
+@pytest.mark.slow
 def test_a_wrong_storage_forgets_nothing(filled, tmp_path, capsys):
     """Otherwise a typing error would delete everything."""
     url = storage_naming(tmp_path / "studies.db", ["of another store"])

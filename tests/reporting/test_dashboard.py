@@ -88,6 +88,7 @@ def cells(note):
     return [[cell.replace("&emsp;", "").strip() for cell in row.split("|")[1:-1]] for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -112,6 +113,7 @@ def test_the_note_says_how_the_folds_were_evaluated(options, words, binary, tmp_
     assert load_evaluations(store, study=study).method.tolist() == [method]
 
 
+@pytest.mark.slow
 def test_the_note_names_learner_edge_and_optunas_time(binary, tmp_path):
     store = f"sqlite:///{tmp_path / 'store.db'}"
     objective = treecv_objective(
@@ -215,6 +217,7 @@ def figures_of(study):
     return optuna_dashboard._custom_plot_data.get_plotly_graph_objects(attributes)
 
 
+@pytest.mark.slow
 def test_the_note_says_what_and_how_well(filled):
     dashboard.publish(filled.study, filled.store)
     note = optuna_dashboard.get_note(filled.study)
@@ -252,6 +255,7 @@ def test_the_note_says_what_and_how_well(filled):
     assert "**baseline**" not in facts  # the study does not know it
 
 
+@pytest.mark.slow
 def test_the_note_says_how_sure_the_choice_is(fill):
     """Trial 1 is the best; trial 2 has a larger alpha, and is within one standard error."""
     filled = fill(n_updates_standard=9 * 1234)
@@ -276,6 +280,7 @@ def test_the_note_says_how_sure_the_choice_is(fill):
     assert "Differences are paired by folds" in note
 
 
+@pytest.mark.slow
 def test_settings_that_differ_are_all_named(fill):
     filled = fill()
     for i in range(10):
@@ -323,6 +328,7 @@ def plain(tmp_path_factory):
     return published(tmp_path_factory.mktemp("plain"), "name")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path, monkeypatch):
     """Outside of code nothing of a hostile name is left, and no name begins a line."""
@@ -341,6 +347,7 @@ def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path, monkeyp
     assert name.split()[0].replace("|", "/") in inside
 
 
+@pytest.mark.slow
 def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     study = filled.study
     optuna_dashboard.save_note(study, "Above.")
@@ -364,6 +371,7 @@ def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
         assert figures[name] == plot(study, filled.store).to_json()
 
 
+@pytest.mark.slow
 def test_a_note_that_was_cut_is_mended(filled):
     dashboard.publish(filled.study, filled.store)
     note = optuna_dashboard.get_note(filled.study)
@@ -405,6 +413,7 @@ def test_the_note_says_how_far_running_trials_are(filled):
     assert line not in optuna_dashboard.get_note(filled.study)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("direction", "baseline", "better"),
     [
@@ -426,6 +435,7 @@ def test_the_note_compares_with_a_constant_prediction(fill, direction, baseline,
     )
 
 
+@pytest.mark.slow
 def test_the_lines_to_copy_make_the_best_model(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(80, 3))
@@ -498,6 +508,7 @@ def test_without_the_dashboard_one_sentence_names_the_extra(monkeypatch):
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here to look at the pages with")
 def test_note_and_figures_are_on_the_pages(fill, tmp_path):
     filled = with_trials(fill(f"sqlite:///{tmp_path / 'study.db'}", n_folds=10))
@@ -545,6 +556,7 @@ def test_examples_of_docstrings(module, tmp_path, monkeypatch):
     assert not results.failed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "store" not in inspect.signature(treecv_objective).parameters,
     reason="the objective has no store yet",

@@ -238,6 +238,7 @@ def test_the_oldest_first(database, recorded):
     assert load_fold_scores(database)["trial_number"].tolist() == [1] * 10 + [2] * 10 + [3] * 10
 
 
+@pytest.mark.slow
 def test_more_evaluations_than_one_statement_names(database, recorded):
     runs = [recorded([i], trial_number=i, n_folds=1) for i in range(520)]
     assert load_fold_scores(database)["score"].tolist() == list(range(520))
@@ -285,6 +286,7 @@ def study_with(recorded, storage: str, name: str) -> optuna.Study:
     return study
 
 
+@pytest.mark.slow
 def test_a_study_that_was_copied_or_renamed(database, recorded, tmp_path):
     storage = f"sqlite:///{tmp_path / 'studies.db'}"
     study = study_with(recorded, storage, "old")
@@ -444,6 +446,7 @@ def test_damaged_scores_are_left_out(database, recorded):
     assert len(load_evaluations(database)) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -508,6 +511,7 @@ def test_what_postgresql_takes_and_python_does_not_is_left_out(
             assert set(load(postgres_url)["run"]) == {good["run"]}
 
 
+@pytest.mark.slow
 def test_scores_take_the_room_that_they_need(postgres_url, make_evaluation):
     """However many folds an evaluation says that it had."""
     for _ in range(40):
@@ -556,6 +560,7 @@ def test_times_that_only_postgresql_knows_are_left_out(postgres_url, make_evalua
     assert len(said) == 1  # besides, connections of other tests may be collected here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "value"),
     [("score", "x"), ("score", b"x"), ("fold", "x"), ("fold", 10), ("fold", -1)],
@@ -648,6 +653,7 @@ def test_fold_scores_come_piece_by_piece(fill, monkeypatch):
     assert list(iter_fold_scores(filled.store, runs=[])) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scores", "n_bytes"),
     [

@@ -304,6 +304,7 @@ def test_repeats_do_not_narrow_the_errors_of_differences(fill):
     np.testing.assert_allclose(errors, [np.sqrt(2 / 9 * 180 / 179) / np.sqrt(60)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [
@@ -437,6 +438,7 @@ def test_a_store_without_the_study_says_so(fill, plot):
     assert spoken(plot(filled.study, filled.store)) == [text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
 def test_trials_that_are_missing_in_the_store_are_counted(fill, plot):
     filled = fill()
@@ -465,6 +467,7 @@ def test_trials_without_parameters(fill):
     assert spoken(figure) == ["The study has no hyper-parameters."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
 def test_figures_are_small_and_fit_into_a_card(fill, plot):
     filled = fill()
@@ -506,6 +509,7 @@ def chosen(figure, name):
     return next(trace for trace in figure.data if trace.name == name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_choice_is_that_of_select(direction, binary, tmp_path):
     """Compare with ``select`` and with SciPy's paired t-tests; store and objective agree."""
@@ -582,6 +586,7 @@ def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
         report.plot_choice(filled.study, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [{"fingerprint": "f" * 64}, {"random_state": "1"}], ids=said)
 def test_trials_with_other_folds_are_no_candidates(fill, other):
     filled = fill()
@@ -591,6 +596,7 @@ def test_trials_with_other_folds_are_no_candidates(fill, other):
     assert list(chosen(figure, "not distinguishable").y) == ["trial 1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cv", "share"),
     [
@@ -616,6 +622,7 @@ def test_the_store_gives_no_interval_that_it_cannot_know(cv, share, binary, tmp_
     report.plot_choice(study, store)
 
 
+@pytest.mark.slow
 def test_a_choice_without_a_direction_has_no_simplest_trial(fill):
     filled = fill()
     for i, scores in enumerate(([0.1, 0.2, 0.3], [0.1, 0.21, 0.3])):

@@ -113,6 +113,7 @@ LEARNERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         learner=LEARNERS,
@@ -160,6 +161,7 @@ def histories(rows, y, **options):
     return {row: next(iter(some)) for row, some in TESTED.items()}, found
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.integers(4, 60).flatmap(lambda n: st.tuples(st.just(n), st.integers(2, n))),
@@ -194,6 +196,7 @@ def test_priorities_are_the_rows_of_the_path_that_is_left():
     assert sorted(tests) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [2, 9, "loo"])
 def test_a_grid_with_a_scaler_is_walked_side_by_side(cv):
     X, y = data_of()
@@ -210,6 +213,7 @@ def test_a_grid_with_a_scaler_is_walked_side_by_side(cv):
     assert all(some == values[0] for some in values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [2, 9, "loo"])
 def test_surveys_in_any_order(cv):
     X, y = data_of()
@@ -223,6 +227,7 @@ def test_surveys_in_any_order(cv):
     np.testing.assert_allclose(found[0], here, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [Ridge(), LogisticRegression()])
 def test_sums_in_any_order(model):
     X, y = data_of()

@@ -145,6 +145,7 @@ def test_tree_is_algorithm_1_as_printed(plan):
     assert trained_on(plan)[0] == expected
 
 
+@pytest.mark.slow
 @given(plans(), st.integers(2, 4))
 def test_threads_change_nothing(plan, n_jobs):
     for walk in (walk_tree, walk_standard):

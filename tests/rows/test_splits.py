@@ -193,6 +193,7 @@ def test_overlapping_tests_of_a_chain(scoring):
     np.testing.assert_array_equal(chain.test_score, standard.test_score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", [*LEARNERS, DecisionTreeClassifier()], ids=said)
 @pytest.mark.parametrize("method", ["auto", "treecv", "standard", "fit"])
 def test_no_later_label_reaches_a_model_of_a_chain(learner, method):
@@ -296,6 +297,7 @@ def test_rows_that_are_only_trained_on_in_lanes_and_with_a_cache():
         assert trial.value == alone[at].mean()
 
 
+@pytest.mark.slow
 @given(
     ids=st.lists(st.integers(-1, 4), min_size=20, max_size=60).filter(
         lambda ids: len(set(ids) - {-1}) > 1 and ids.count(-1) > 0
@@ -358,6 +360,7 @@ ONE_TESTED_TWICE = [(np.arange(60), np.append(np.arange(60, 120), 60))]
 FORGETTING = TimeSeriesSplit(4, max_train_size=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS, ids=said)
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def test_seeds_differ_in_the_rows_of_a_fold():
     assert {frozenset(fold) for fold in one} != {frozenset(fold) for fold in other}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_folds", [2, 3, 8, 10])
 def test_each_row_is_equally_often_in_each_fold(n_folds):
     """This includes the folds that have one row more than others."""
@@ -158,6 +159,7 @@ def test_the_place_in_a_fold_depends_on_neither_the_row_nor_its_label(n_folds):
     assert abs(z[codes == 1].mean()) < 4 * np.sqrt(1 / 300 - 1 / 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_folds", [4, 10])
 @pytest.mark.parametrize(
     ("estimator", "n_features"),

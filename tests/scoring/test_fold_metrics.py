@@ -189,6 +189,7 @@ def cases(draw, name):
     return Case(name, "predict_proba", classes, probabilities, codes, weights, sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METRICS)
 def test_scores_equal_those_of_scikit_learn(name):
     @given(cases(name))
@@ -223,6 +224,7 @@ def random_case(name, n, n_folds, seed, weighted=True):
     return Case(name, "predict_proba", classes, probabilities, codes, weights, sizes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", METRICS)
 def test_larger_folds_of_all_sizes(name, weighted, monkeypatch):
@@ -242,6 +244,7 @@ def test_weights_of_one_fold_do_not_change_another(name):
     np.testing.assert_allclose(changed, scores, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", METRICS)
 def test_influence_is_the_derivative_by_the_weight(name, weighted):
@@ -259,6 +262,7 @@ def test_influence_is_the_derivative_by_the_weight(name, weighted):
     np.testing.assert_allclose(influence, derivatives, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["average_precision", "f1", "r2", "roc_auc"])
 def test_influence_gives_the_standard_error_of_a_bootstrap(name):
     case = random_case(name, 400, 1, seed=6, weighted=False)

@@ -50,6 +50,7 @@ def data(make_data):
     return make_data(150, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS)
 @pytest.mark.parametrize("cv", [5, 30])
 def test_a_pooled_score_is_that_of_the_out_of_fold_predictions(data, learner, cv):

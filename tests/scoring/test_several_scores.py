@@ -67,6 +67,7 @@ LEARNERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_together_scores_are_what_they_are_alone(data, learner):
     X, y = data
@@ -295,6 +296,7 @@ def test_several_scores_of_a_trial_are_one_evaluation(data, store_url, capsys):
     assert len(load_evaluations(store, study=study)) == len(SCORES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", [["error", "roc_auc"], pooled("roc_auc")], ids=said)
 def test_a_trial_of_the_store_can_be_shown(data, tmp_path, scoring):
     store = f"sqlite:///{tmp_path}/store.db"
@@ -309,6 +311,7 @@ def test_a_trial_of_the_store_can_be_shown(data, tmp_path, scoring):
         assert ("jackknife" in shown) == (objective.directions == ["maximize"])
 
 
+@pytest.mark.slow
 def test_the_note_lists_the_front(data, tmp_path):
     store = f"sqlite:///{tmp_path}/store.db"
     objective = objective_of(data, optimize=["error", "roc_auc"], store=store)

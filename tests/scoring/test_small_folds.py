@@ -49,6 +49,7 @@ def own(model, X, y):
     return float(np.mean(model.predict(X) == y))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", get_scorer_names())
 def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scoring):
     """A mean over rows of two parts averages to that of the whole, for any predictions."""
@@ -73,6 +74,7 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
     assert make_scoring(scoring).first.is_mean == all(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "y", "options", "says"),
     [

@@ -107,6 +107,7 @@ def _expected(search):
     }
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         search_of(cv=2),
@@ -269,6 +270,7 @@ def test_ranks_by_the_gaps_between_means():
     assert ranks_of(random).tolist() == rankdata(-random, method="min").tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [TreeCVSearchCV, stand_ins.GridSearchCV])
 def test_the_first_of_equal_candidates_is_the_best(kind, numbers):
     """Ridge by the exact folds of scaled rows: by how much the scores differ is rounding's.
@@ -456,6 +458,7 @@ def test_one_se_is_refused_before_the_first_trial(two_classes, estimator, grid, 
     assert not study.trials and not hasattr(search, "cv_results_")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_one_se_of_a_resumed_search(two_classes, tmp_path, is_stored):
     """It needs the fold scores of the earlier run, which a store keeps."""
@@ -1049,6 +1052,7 @@ def test_forms_of_distributions(two_classes):
             TreeCVSearchCV(PegasosClassifier(), {"alpha": wrong}).fit(X, y)
 
 
+@pytest.mark.slow
 def test_lists_only_are_sampled_without_repetition(two_classes, tmp_path):
     """Trials are the points of RandomizedSearchCV, and no others are evaluated ahead."""
     X, y = two_classes
@@ -1076,6 +1080,7 @@ EQUAL = [{"alpha": [0.1, 1.0]}, {"alpha": [0.1, 0.5], "fit_intercept": [True]}, 
 DRAWN = [{"alpha": loguniform(1e-3, 1)}, {"alpha": [0.1], "solver": ["svd", "cholesky"]}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("space", "n_iter"), [(EQUAL, 5), (EQUAL, 4), (DRAWN, 6)])
 def test_candidates_are_those_of_a_randomized_search(space, n_iter, numbers):
     """Some are equal, and each has the parameters of its own dict."""
@@ -1163,6 +1168,7 @@ def test_outer_folds_never_mix(two_classes):
     assert cross_val_score(search, X, y, cv=KFold(3)).tolist() == scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", ["error", {"auc": "roc_auc", "loss": "error"}])
 def test_a_store_keeps_the_scores_of_splits(two_classes, tmp_path, scoring):
     X, y = two_classes
@@ -1180,6 +1186,7 @@ def test_a_store_keeps_the_scores_of_splits(two_classes, tmp_path, scoring):
     assert not any(name.startswith("split") for name in alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_grid", [True, False])
 def test_a_storage_makes_it_resumable(two_classes, tmp_path, is_grid):
     X, y = two_classes
@@ -1239,6 +1246,7 @@ class Unlucky(LogisticRegression):
         return super().fit(X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "pruner", "n_trials"),
     [

@@ -92,6 +92,7 @@ ONE_CLASS = np.concatenate([np.zeros(30, int), Y[:60]])
 SCORERS = {"a": "accuracy", "b": make_scorer(_fails), "c": _fails_in_some_folds}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error_score", [np.nan, 0.25])
 @pytest.mark.parametrize(
     ("estimator", "grid", "y", "options"),
@@ -150,6 +151,7 @@ def test_a_pooled_score_that_fails():
     assert np.isfinite(search.cv_results_["mean_test_a"]).all() and search.best_score_ > 0.5
 
 
+@pytest.mark.slow
 def test_scorers_that_fail_beside_trained_models(tmp_path):
     """Models are trained along the tree; no store keeps scores that have failed."""
     options = {"param_grid": {"alpha": [0.1, 0.2]}, "cv": KFold(3), "random_state": 0}
@@ -169,6 +171,7 @@ def test_scorers_that_fail_beside_trained_models(tmp_path):
 # --- Grids ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [SVC(), LogisticRegression(), None, "passthrough"])
 def test_points_that_swap_a_step_and_set_its_parameters(model):
     pipeline = Pipeline([("scale", StandardScaler()), ("c", model)])
@@ -209,6 +212,7 @@ def conditional(trial):
     return {"c": tree, "c__max_depth": trial.suggest_int("max_depth", 1, 3)}
 
 
+@pytest.mark.slow
 def test_a_function_suggests_parameters():
     pipeline = Pipeline([("scale", StandardScaler()), ("c", SVC())])
     folds = KFold(3)
@@ -239,6 +243,7 @@ def test_a_function_suggests_parameters():
         TreeCVSearchCV(pipeline, conditional, refit="one_se").fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_search_over_a_function_is_found_again_in_a_storage(tmp_path):
     pipeline = Pipeline([("scale", StandardScaler()), ("c", SVC())])
     options = {"storage": f"sqlite:///{tmp_path}/studies.db", "random_state": 0, "cv": 3}
@@ -298,6 +303,7 @@ def test_a_grid_of_swapped_steps_in_a_storage(tmp_path):
 # --- Scores ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", [None, "roc_auc", ["accuracy", "f1"]])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_train_scores(scoring, n_jobs):
@@ -487,6 +493,7 @@ def test_the_progress_bar_of_scikit_learn_shows_what_it_shows_of_grid_search():
 # --- The simplest ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "simpler",
     ["n_updates", lambda params: params.get("c__max_depth", 99), {"pca__n_components": "smaller"}],

@@ -22,6 +22,8 @@ import sklearn.model_selection
 
 from optuna_treecv import TreeCVSearchCV
 
+pytestmark = pytest.mark.slow
+
 TESTS = "sklearn.model_selection.tests.test_search"
 
 WORDS = "a message has other words"

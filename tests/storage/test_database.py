@@ -151,6 +151,7 @@ def no_warning():
 # Opening.
 
 
+@pytest.mark.slow
 def test_makes_the_schema_once(store_url):
     first = Database(store_url)
     assert set(inspect(first.engine).get_table_names()) == set(METADATA.tables)
@@ -316,6 +317,7 @@ def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
 # Migrating.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_migrates_an_old_store(store_url, tmp_path, request, version):
     make_old(store_url, version)
@@ -378,6 +380,7 @@ def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
     assert version_of(Database(store_url)) == SCHEMA_VERSION
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["nothing", "version 1", "version 2", "version 3"])
 def test_processes_make_or_migrate_at_once(store_url, begin):
     if begin != "nothing":
@@ -399,6 +402,7 @@ def test_processes_make_or_migrate_at_once(store_url, begin):
 # Transactions.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_writers_wait_for_each_other(store_url, kind):
     database = Database(store_url)
@@ -866,6 +870,7 @@ def test_a_slow_failure_is_retried_later(tmp_path, monkeypatch):
         assert len(attempts) == n_attempts
 
 
+@pytest.mark.slow
 def test_python_exits_without_a_transaction_that_is_stuck(postgres_url, tmp_path):
     script = f"""
 import time
@@ -992,6 +997,7 @@ def test_a_file_that_the_user_may_not_write_is_read(folder, retry_now):
 # In one database with Optuna.
 
 
+@pytest.mark.slow
 def test_a_study_in_the_same_database(store_url):
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(storage=store_url, study_name="both")

@@ -247,6 +247,7 @@ def test_a_lease_is_renewed(store_url, monkeypatch, now):
         assert leases.leased_keys() == set(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hours", [-5, -0.01, 0.01, 5])
 def test_a_clock_that_jumps_makes_nobody_wait_for_long(store_url, monkeypatch, now, hours):
     monkeypatch.setattr(model_store, "_RENEWALS", 1000)
@@ -362,6 +363,7 @@ def n_updates(trials):
     return sum(trial.user_attrs["treecv"]["n_updates"] for trial in trials)
 
 
+@pytest.mark.slow
 def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks):
     objective = make_objective(store_url, batch_size=24)
     statements = []
@@ -425,6 +427,7 @@ def test_points_that_others_are_at_are_left_out(store_url, walks):
         assert leases_of(store_url).leased_keys() == set(held)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_found", [True, False])
 def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found):
     """Then it takes the result from the store, or computes it itself."""
@@ -503,6 +506,7 @@ class Pruner(optuna.pruners.BasePruner):
         return self.outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", [False, True, RuntimeError()])
 def test_the_owner_of_a_lone_point_ends_is_pruned_or_fails(store_url, waits, outcome):
     options = {"param_grid": {"alpha": [0.1]}, "report": "folds"}
@@ -566,6 +570,7 @@ def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypa
     assert waiting.end() == make_objective().evaluate(params).mean
 
 
+@pytest.mark.slow
 def test_damaged_results_are_computed(store_url):
     objective = make_objective(store_url)
     study_of(objective).optimize(objective)
@@ -578,6 +583,7 @@ def test_damaged_results_are_computed(store_url):
     assert_as_alone(store_url, study.trials)
 
 
+@pytest.mark.slow
 def test_a_later_study_reads_all_points(store_url, walks):
     objective = make_objective(store_url, n_repeats=2)
     study_of(objective).optimize(objective)
@@ -629,6 +635,7 @@ def test_a_later_study_counts_what_it_trains_anew(store_url, walks):
     assert_as_alone(store_url, study.trials)
 
 
+@pytest.mark.slow
 def test_threads_of_two_studies(store_url, walks):
     objectives = [make_objective(store_url) for _ in range(2)]
     studies = [study_of(objective) for objective in objectives]
@@ -705,6 +712,7 @@ def shared_study(store_url, tmp_path):
     return optuna.create_study(study_name="grid", storage=url), url
 
 
+@pytest.mark.slow
 def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
     study, url = shared_study
     both = [workers(url, store_url, "meets") for _ in range(2)]
@@ -773,6 +781,7 @@ def test_eight_processes_on_one_study(storage, request, tmp_path, workers):
     assert expiries(store) == []
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
     study, url = shared_study
     stuck, worker = workers(url, store_url, "stuck"), workers(url, store_url)

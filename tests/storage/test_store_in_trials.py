@@ -77,6 +77,7 @@ def run(objective, n_trials=3, **options):
     return study
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [5, "loo"])
 @pytest.mark.parametrize("n_rows", [30, MAX_SCORE_ROWS + 1])
 def test_every_fold_score_is_in_the_store(store_url, cv, n_rows, monkeypatch):
@@ -134,6 +135,7 @@ def test_a_pruned_trial_is_in_the_store(store_url):
     assert len(load_fold_scores(store_url, study=study)) == 4
 
 
+@pytest.mark.slow
 def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
     storage = f"sqlite:///{tmp_path / 'study.db'}"
     study = run(objective_with(store_url), storage=storage, study_name="one")
@@ -148,6 +150,7 @@ def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
     assert set(load_evaluations(store_url, study_name="one").run) == set(before.run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [5, "loo"])
 def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
     monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_WRITE", 2.0)
@@ -211,6 +214,7 @@ def test_a_worker_takes_two_connections_and_two_commits_per_trial(
     assert n_trials <= len(commits) <= 2 * n_trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [8, 1100])
 def test_a_later_run_finds_the_models(store_url, cv):
     data = make(1200)
@@ -228,6 +232,7 @@ def n_models(store_url):
         return session.scalar(select(func.count(MODELS.c.id)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "is_written"),
     [
@@ -312,6 +317,7 @@ def test_code_that_is_not_ours_is_not_stored(store_url):
         assert session.scalar(select(func.count(MODELS.c.id))) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncated", "bit", "empty", "hostile"])
 def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
     objective_with(store_url).evaluate(AT)
@@ -350,6 +356,7 @@ def test_a_store_that_is_lost_is_a_warning(store_url):
         assert ("run" in trial.user_attrs["treecv"]) == (trial.number == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "purpose"), [("models", "shared models"), ("evaluations", "records of evaluations")]
 )
@@ -429,6 +436,7 @@ def test_a_server_that_stops_is_a_warning(request):
     objective.evaluator.database.engine.dispose()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_warning(tmp_path):
     url = f"sqlite:///{tmp_path / 'small.db'}"
     Database(url)
@@ -496,6 +504,7 @@ def test_models_of_another_kernel_format_are_not_taken(store_url, monkeypatch):
         assert (trial.n_updates_saved > 0) == saves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -527,6 +536,7 @@ def test_a_newer_version_changes_the_tables_meanwhile(store_url, change):
         assert trial.value == result.mean
 
 
+@pytest.mark.slow
 def test_two_versions_share_a_store_but_no_model(store_url, monkeypatch):
     """Each finds its own models, and both read all records."""
     objectives = {}

@@ -167,6 +167,7 @@ def test_models_of_least_seconds_a_byte_go_first(store_url):
     ]
 
 
+@pytest.mark.slow
 def test_every_model_leaves_eventually(store_url):
     store = ModelStore(Database(store_url), max_bytes=4 * (100 + HEADER))
     store.write([kept(0, seconds=10.0)])

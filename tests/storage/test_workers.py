@@ -81,6 +81,7 @@ def test_a_long_trial_keeps_its_heartbeat(study, postgres_url):
     long.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_trial_goes_on(study, postgres_url):
     worker = start(postgres_url, 1, "stuck", grace=3)
     assert worker.stdout.readline() == "written\n", worker.stderr.read()

@@ -115,6 +115,7 @@ threading.Thread(target=late).start()
     assert done.stdout.split("\n")[:3] == ["before", "after 7", "left 0"], done.stderr
 
 
+@pytest.mark.slow
 def test_what_was_put_is_done_before_python_exits(tmp_path):
     script = """
 import threading, time

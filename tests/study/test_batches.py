@@ -81,6 +81,7 @@ def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache, results
     assert not any(run.precomputed for run in objective.evaluator.batches._precomputed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", ["accuracy", "hinge"])
 def test_a_grid_with_reports_and_a_pruner(walks, scoring):
     # With 16 folds SciPy takes a minute for the tests on accuracies, which are often equal.
@@ -122,6 +123,7 @@ def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, resul
     assert_same_trials(study, results)
 
 
+@pytest.mark.slow
 def test_what_waits_goes_with_its_study():
     objective = treecv_objective(PegasosClassifier(), X, Y, param_grid=GRID, cache=None)
     study = study_of(objective, sampler=objective.grid_sampler())

@@ -97,6 +97,7 @@ def test_the_chance_is_that_of_a_weighted_regression():
     assert chance_to_win(early, final, own) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_known", [8, 20])
 @pytest.mark.parametrize("noise", [0.002, 0.02])
 def test_the_chance_is_calibrated(n_known, noise):
@@ -225,6 +226,7 @@ def test_some_trials_without_a_chance_are_completed():
     assert [is_spared(3, n) for n in range(99)] != [is_spared(4, n) for n in range(99)]
 
 
+@pytest.mark.slow
 def test_another_worker_decides_the_same(tmp_path):
     storage = f"sqlite:///{tmp_path}/study.db"
     study = study_of(*sequences(10), storage=storage)
@@ -265,6 +267,7 @@ def test_infinite_scores_are_losses_like_others():
 # In studies.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [10, 40])
 def test_a_study_of_near_ties_is_shortened(cv):
     X, y = data_of(2000, 5)
@@ -292,6 +295,7 @@ def test_a_study_of_near_ties_is_shortened(cv):
     assert found[0.05][1] < found[None][1] + error / 2
 
 
+@pytest.mark.slow
 def test_fits_of_folds_are_foretold_without_bounds():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 4))

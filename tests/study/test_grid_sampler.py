@@ -63,6 +63,7 @@ def points_of(kind, storage):
     return [repr(trial.params) for trial in study.trials], study.sampler.is_exhausted(study)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_the_points_are_optunas(is_stored, tmp_path):
     def storage(name):
@@ -108,6 +109,7 @@ UNION = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_union_of_grids_is_visited_once(is_stored, tmp_path):
     storage = f"sqlite:///{tmp_path}/study.db" if is_stored else None
@@ -252,6 +254,7 @@ class Interrupted(AveragedSGDClassifier):
         return self
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_new", [True, False])
 @pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize("alpha", [0.1, 0.2])
@@ -286,6 +289,7 @@ def test_a_study_ends_whose_points_always_fail(monkeypatch):
     assert {trial.params["alpha"] for trial in study.trials[4:]} == {0.2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_a_grid_of_other_types_is_another_grid(is_stored, tmp_path):
     """Optuna counts the points of [1, None] as those of [1.0, None] and of [True, None]."""
@@ -299,6 +303,7 @@ def test_a_grid_of_other_types_is_another_grid(is_stored, tmp_path):
             study.optimize(lambda trial: trial.suggest_categorical("a", [1, None]) or 0.0)
 
 
+@pytest.mark.slow
 def test_work_grows_as_the_grid_does(monkeypatch):
     """No trial looks again at all points that wait for their trials, or at all trials."""
     calls = []

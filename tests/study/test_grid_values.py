@@ -90,6 +90,7 @@ def _quiet():
     optuna.logging.set_verbosity(level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "grid",
     [
@@ -128,6 +129,7 @@ VALUES = st.one_of(
 LISTS = st.lists(VALUES, min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(a=LISTS, b=LISTS)
 def test_any_grid_is_that_of_grid_search(a, b):
@@ -169,6 +171,7 @@ def test_what_trials_show(values, expected):
 GRID = {"a": [1, 1.0, True, (1, 2)], "b": [np.float32(0.5), 0.25]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_every_way_to_a_point_gets_its_values(is_stored, tmp_path):
     """Trials, evaluate, best_estimator and enqueued trials; also in a study that is loaded."""
@@ -258,6 +261,7 @@ def test_equal_choices_of_a_users_distribution_are_scored_as_recorded():
     assert typed(objective.best_estimator(study).a) == typed(1)
 
 
+@pytest.mark.slow
 def test_tuples_and_estimators_go_into_a_storage(tmp_path):
     """A storage holds JSON, in which a tuple becomes a list, which MLPClassifier refuses."""
     options = {"storage": f"sqlite:///{tmp_path}/study.db"}
@@ -288,6 +292,7 @@ def chosen_by_hand():
         return CategoricalDistribution(SIZES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["grid", "list", "distribution"])
 def test_values_come_back_as_they_were_given(kind, tmp_path):
     """Optuna holds texts in the place of tuples, and does not warn of each trial."""
@@ -317,6 +322,7 @@ def test_values_come_back_as_they_were_given(kind, tmp_path):
         assert objective(optuna.trial.FixedTrial({name: one})) == study.best_value
 
 
+@pytest.mark.slow
 def test_objects_of_a_users_distribution_go_into_a_storage():
     state = np.random.RandomState(0)
     with pytest.warns(UserWarning, match="^Choices for a categorical distribution"):

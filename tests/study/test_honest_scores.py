@@ -74,6 +74,7 @@ def searched(estimator, grid, data=(X, LABELS), **options):
 # What is held.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "grid", "scoring", "method"),
     [
@@ -151,6 +152,7 @@ def test_outputs_go_first_and_those_of_the_worst_trial_before_others():
 # The honest score.
 
 
+@pytest.mark.slow
 def test_the_correction_is_that_of_bbc_cv():
     """The same estimate by a loop over draws, without the variate that saves draws."""
     generator = np.random.default_rng(0)
@@ -172,6 +174,7 @@ def test_the_correction_is_that_of_bbc_cv():
     assert losses[chosen].mean() + 0.01 < found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"n_repeats": 2}, {"row_losses": True}])
 def test_of_nothing_but_noise_little_is_left(options):
     """Labels are coins, so the error of every model is one half."""
@@ -646,6 +649,7 @@ def test_searches_correct_their_scores():
         search.fit(X, LABELS == LABELS[0]).honest_score_  # noqa: B018
 
 
+@pytest.mark.slow
 def test_corrected_scores_are_computed_when_they_are_asked_for():
     """Once, also by a copy and a pickle, which hold the number and none of the losses."""
     options = {"param_grid": NEIGHBORS, "cv": KFold(5), "random_state": 0}

@@ -165,6 +165,7 @@ def by_scikit_learn(
     return np.array(scores), params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_the_nested_loop_of_scikit_learn(name: str) -> None:
     engine, estimator, parameter, values, scoring, data = CASES[name]
@@ -187,6 +188,7 @@ def test_it_is_the_nested_loop_of_scikit_learn(name: str) -> None:
             assert params.count(study.trials[number].params) == n_wins
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "method"),
     [(name, "auto") for name in ("ridge", "logistic", "neighbors", "tree")]
@@ -283,6 +285,7 @@ def test_rows_are_read_once_for_all_pairs_of_folds(monkeypatch: pytest.MonkeyPat
     assert sum(n_read) == N_ROWS  # they were kept
 
 
+@pytest.mark.slow
 def test_each_pair_of_folds_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     _, estimator, parameter, values, scoring, data = CASES["tree"]
     objective, study = searched(estimator, parameter, values, *data(), cv=K, scoring=scoring)
@@ -298,6 +301,7 @@ def test_each_pair_of_folds_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_array_equal(new.nested(study).test_score, with_known.test_score)
 
 
+@pytest.mark.slow
 def test_repeats_groups_weights_and_frames() -> None:
     X, y = classes()
     rng = np.random.default_rng(0)

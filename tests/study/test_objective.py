@@ -111,6 +111,7 @@ def test_lists_and_distributions_of_scipy(binary):
             treecv_objective(model, X, y, param_distributions={"alpha": wrong})
 
 
+@pytest.mark.slow
 def test_a_study_on_each_storage(storage, binary, results):
     X, y = binary
     objective = treecv_objective(
@@ -138,6 +139,7 @@ def test_a_study_on_each_storage(storage, binary, results):
         assert trial.intermediate_values[31] == pytest.approx(trial.value)
 
 
+@pytest.mark.slow
 def test_threads_of_optuna_change_no_value(storage, binary):
     X, y = binary
     grid = {"alpha": [10.0**i for i in range(-4, 2)]}
@@ -453,6 +455,7 @@ def test_reports_do_not_depend_on_threads(binary):
     assert reports[0] == reports[1] == reports[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("report", "pruner"),
     [

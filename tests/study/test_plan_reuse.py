@@ -49,6 +49,7 @@ def tried(estimator, points, **options):
             yield trial, alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "distributions"),
     [

@@ -83,6 +83,7 @@ def test_auto_reports_what_the_pruner_needs(estimator, pruner, report):
     assert bool(found[0]) == (report is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pruner", "report"),
     [(RacingPruner(), "folds"), (MedianPruner(), "mean"), (WilcoxonPruner(), "folds")],
@@ -138,6 +139,7 @@ def swapped(trial):
     return suggesting(trial)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("report", ["auto", "progressive", "blocks"])
 @pytest.mark.parametrize("pruner", [MedianPruner(), RacingPruner(), RacingPruner(futility=None)])
 def test_a_later_trial_without_a_first_pass_goes_on_without_reports(report, pruner):

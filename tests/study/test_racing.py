@@ -128,6 +128,7 @@ def test_losses_take_few_bytes():
 # In studies.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scoring", "cv", "n_classes"),
     [("error", 10, 2), ("error", "loo", 3), ("accuracy", 10, 3), ("accuracy", "loo", 2)],
@@ -160,6 +161,7 @@ class Listens(RacingPruner):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("scoring", ["error", "accuracy", "neg_brier_score"])
 @pytest.mark.parametrize("report", ["progressive", "folds"])
@@ -235,6 +237,7 @@ def test_the_best_trial_is_not_pruned_against_itself(report, cv):
     assert not pruned(study)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "space", "options", "with_store"),
     [
@@ -297,6 +300,7 @@ def test_threads_share_the_best_trial():
     assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [PegasosClassifier(), StreamingSVRGClassifier()])
 @pytest.mark.parametrize("cv", [10, "loo"])
 @pytest.mark.parametrize(("weighted", "batch_size"), [(False, 32), (True, 32), (False, 8)])

@@ -61,6 +61,7 @@ def ends(distribution):
     return distribution.low, distribution.high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("package", "name"), ENTRIES)
 @pytest.mark.filterwarnings("ignore:.*after one pass", "ignore:.*failed to converge")
 def test_the_estimator_takes_the_ends_of_its_space_and_what_lies_between(package, name):
@@ -194,6 +195,7 @@ def test_a_stored_study_goes_on(tmp_path):
     assert len(search.study_.trials) == 4
 
 
+@pytest.mark.slow
 def test_libraries_of_other_learners_are_imported_by_their_users_alone(tmp_path):
     code = (
         "import sys, numpy as np, optuna_treecv\n"

@@ -138,6 +138,7 @@ SCALED = {
 DUMMY = DummyClassifier(random_state=np.random.RandomState(3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "grid", "rows"),
     [

@@ -133,6 +133,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("estimator", CLASSIFIERS, ids=lambda e: type(e).__name__)
 def test_scores_of_classifiers_are_those_of_cross_validate(estimator):
@@ -145,6 +146,7 @@ def test_scores_of_classifiers_are_those_of_cross_validate(estimator):
         np.testing.assert_array_equal(found.test_score, expected["test_score"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("estimator", REGRESSORS, ids=lambda e: type(e).__name__)
 def test_scores_of_regressors_are_those_of_cross_validate(estimator):
@@ -196,6 +198,7 @@ def test_what_scikit_learn_says_of_predictions_is_said(response):
         assert score_of(ACCURACY, told, X, y, told.classes_, {}) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [np.arange(7), np.array(list("abcdefg"))], ids=["int", "str"])
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
 def test_a_log_loss_has_the_bits_of_scikit_learn(n_classes, names):
@@ -382,6 +385,7 @@ def test_tables_with_categories_strings_and_gaps():
     np.testing.assert_array_equal(found.test_score, expected["test_score"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
 def test_workers_change_nothing(backend):
     model = RandomForestClassifier(5)
@@ -549,6 +553,7 @@ class Locked(Counting):
         self.lock = lock
 
 
+@pytest.mark.slow
 def test_what_cannot_be_pickled_is_named():
     message = "n_jobs=2 sends the estimator's parameter 'lock' .* to other processes"
     with pytest.raises(ValueError, match=message):
@@ -585,6 +590,7 @@ def test_a_scorer_of_ones_own():
         np.testing.assert_array_equal(found.test_score, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 def test_workers_get_memory_maps():
@@ -815,6 +821,7 @@ def test_estimators_need_no_hash(method):
         np.testing.assert_allclose(search.cv_results_[column], expected.cv_results_[column])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 def test_compiled_steps_that_ask_for_writable_rows_are_tested_too(method):
     """``PolynomialFeatures`` asks for writable sparse rows, and writes nothing."""
@@ -835,6 +842,7 @@ def test_compiled_steps_that_ask_for_writable_rows_are_tested_too(method):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [5, 3])
 @pytest.mark.parametrize("target_type", ["auto", "continuous"])
 @pytest.mark.parametrize("kind", ["numbers", "classes"])

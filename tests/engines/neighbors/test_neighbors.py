@@ -151,6 +151,7 @@ def test_equal_distances_of_sparse_rows_are_chosen_among_as_in_fits():
     same_as_fits(models, sparse.csr_array(X), y, KFold(4, shuffle=True, random_state=0))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(cases())
 def test_all_settings_are_those_of_fits(case: Any) -> None:
@@ -258,6 +259,7 @@ def test_predictions_are_those_of_fits(steps: Any) -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int64", "normal", "tenths"])
 @pytest.mark.parametrize("model", [KNeighborsClassifier, KNeighborsRegressor])
 def test_rows_that_are_left_out_one_by_one(kind: str, model: Any) -> None:
@@ -269,6 +271,7 @@ def test_rows_that_are_left_out_one_by_one(kind: str, model: Any) -> None:
         same_as_fits(models, X, y, LeaveOneOut(), is_close=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -134,6 +134,7 @@ def test_exponentials_are_near(number: type, begin: float) -> None:
     assert np.all(np.abs(z[0, 1] - exact) < 2 * np.spacing(exact.astype(number)))
 
 
+@pytest.mark.slow
 def test_other_threads_run_meanwhile() -> None:
     z = np.random.default_rng(0).normal(size=(40_000, 3, 30))
     assert others_run_during(lambda: glm.softmax(z))

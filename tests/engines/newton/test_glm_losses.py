@@ -232,6 +232,7 @@ def test_other_losses_are_fitted(model: Any, n_classes: int, why: str) -> None:
         tree_cross_validate(model, columns(), y, cv=FOLDS, method="newton")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_scaled", [False, True])
 @pytest.mark.parametrize("options", [{}, {"fit_intercept": False}, {"intercept_scaling": 7.0}])
 def test_a_column_of_one_number_beside_a_penalised_intercept(

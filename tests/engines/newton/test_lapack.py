@@ -50,6 +50,7 @@ def test_pivoted_cholesky():
     np.testing.assert_allclose(upper.T @ upper, a[np.ix_(pivots, pivots)], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tridiagonal", "cholesky", "pivoted_cholesky"])
 def test_other_threads_run_meanwhile(name):
     a = positive(1200)

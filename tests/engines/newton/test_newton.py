@@ -116,6 +116,7 @@ def test_weights_of_rows_are_those_of_fits(class_weight: str | None) -> None:
     np.testing.assert_allclose(result.test_score, expected.test_score, rtol=0, atol=PROMISED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("kind", [np.array, sparse.csr_array])
 def test_probabilities_have_the_type_of_the_rows(kind: Any, n_classes: int) -> None:
@@ -155,6 +156,7 @@ def as_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "_MAX_SIZE_FOR_OWN_HESSIANS", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("C", [1e-2, 1e4])
 @pytest.mark.parametrize("factor", [7, 1e6])
@@ -198,6 +200,7 @@ def test_a_column_of_one_number_in_the_training_rows_has_no_coefficient() -> Non
         np.testing.assert_allclose(result.test_score[1], expected[1], rtol=0, atol=PROMISED)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_of_many_rows")
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -331,6 +334,7 @@ def test_how_far_models_move_the_rows_that_they_are_trained_on(
     assert kind == "missing" or np.all(bounds <= 100 * most)
 
 
+@pytest.mark.slow
 def test_folds_without_a_minimum_are_fitted() -> None:
     X, y = rows_of(2)
     X[:, 0] = 4 * y - 2  # separates the classes but for the first row
@@ -368,6 +372,7 @@ def test_a_search_of_solvers_is_one_of_fits() -> None:
     assert "max_iter is searched, which has no effect on converged models" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("C", [10.0, 1e4, 1e6])
 def test_nearly_separable_folds_are_those_of_converged_fits(seed: int, C: float) -> None:
@@ -418,6 +423,7 @@ def test_indicators_of_few_rows_are_those_of_converged_fits() -> None:
         np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cv",
     [
@@ -445,6 +451,7 @@ def test_splits_of_any_kind(cv: Any, model: Any) -> None:
         np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_columns", [40, 400])
 @pytest.mark.parametrize(
     ("density", "number"), [(0.05, np.float64), (0.05, np.float32), (0.3, np.float64)]
@@ -497,6 +504,7 @@ def column(rng: np.random.Generator, n_rows: int) -> np.ndarray:
     return rng.choice(np.array([np.ones(n_rows), ones, ones, numbers, numbers]))
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_random_tables_have_the_models_of_converged_fits(seed: int) -> None:

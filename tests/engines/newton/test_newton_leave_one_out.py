@@ -101,6 +101,7 @@ def some_rows(n_rows: int, n: int = 40) -> np.ndarray:
     return np.random.default_rng(0).choice(n_rows, n, replace=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -129,6 +130,7 @@ def test_several_classes(C: float) -> None:
     assert_rows(LogisticRegression(C=C), scale(X), y, some_rows(len(y)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -160,6 +162,7 @@ def test_a_column_that_varies_by_one_row() -> None:
         assert_rows(LogisticRegression(C=C), X, y, np.r_[5, some_rows(100, 15)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1.0, 1e3, 1e6])
 def test_a_row_has_no_part_in_its_prediction(factor: float) -> None:
     X, y = cancer(150)
@@ -182,6 +185,7 @@ def test_a_row_has_no_part_in_its_prediction(factor: float) -> None:
             np.testing.assert_allclose(ours, expected[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_errors_are_within_their_bounds(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
@@ -235,6 +239,7 @@ def test_errors_are_within_their_bounds(n_classes: int, monkeypatch: pytest.Monk
     np.testing.assert_allclose(exact_in_order[rows], theirs, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_grid_and_a_pooled_score() -> None:
     X, y = cancer(150)
     models = [LogisticRegression(C=C) for C in (1.0, 0.01)]
@@ -267,6 +272,7 @@ def test_a_large_table_begins_at_a_part_of_its_rows() -> None:
     np.testing.assert_allclose(ours[rows], theirs, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [LogisticRegression(class_weight="balanced"), LinearSVC()])
 def test_few_rows_of_other_models_are_folds(model: Any) -> None:
     X, y = cancer(110)
@@ -276,6 +282,7 @@ def test_few_rows_of_other_models_are_folds(model: Any) -> None:
     np.testing.assert_array_equal(ours.test_score, theirs.test_score)
 
 
+@pytest.mark.slow
 def test_many_folds() -> None:
     X, y = cancer()
     options: dict[str, Any] = {"cv": KFold(150), "scoring": "neg_log_loss"}

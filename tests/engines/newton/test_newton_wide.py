@@ -50,6 +50,7 @@ def as_if_wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_MAX_COLUMNS", 20)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_if_wide")
 @pytest.mark.parametrize(
     *pairs(

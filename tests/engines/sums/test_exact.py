@@ -126,6 +126,7 @@ def reference(estimator, X, y, cv, scoring):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(splitter=SPLITTERS, name=REGRESSORS, number=range(len(ALPHAS))))
 def test_regressors_score_as_fits_do(name, splitter, number):
     """All values of alpha are evaluated together, and one of them is fitted."""
@@ -143,6 +144,7 @@ def test_regressors_score_as_fits_do(name, splitter, number):
     assert_same(squares[number].test_score, expected["test_neg_mean_squared_error"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(splitter=SPLITTERS, n_classes=[2, 3], name=CLASSIFIERS, number=range(len(ALPHAS)))
 )

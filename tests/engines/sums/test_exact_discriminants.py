@@ -90,12 +90,14 @@ def assert_as_fits(estimators, X, y, chunks, scaler=None, rtol=1e-10):
             assert np.array_equal(family._classes[codes], model.predict(wide[test]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(chunks=CHUNKS, estimators=ESTIMATORS, scaler=SCALERS))
 def test_outputs_are_those_of_fits(chunks, estimators, scaler):
     X, y = numbers()
     assert_as_fits(ESTIMATORS[estimators], X, y, CHUNKS[chunks], SCALERS[scaler])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [5, N])
 @pytest.mark.parametrize("solver", ["svd", "lsqr", "eigen", "quadratic"])
 def test_given_priors(solver, k):
@@ -104,6 +106,7 @@ def test_given_priors(solver, k):
     assert_as_fits(estimators, X, y, equal_parts(k))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [5, N])
 @pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
 def test_two_classes(estimators, k):
@@ -111,6 +114,7 @@ def test_two_classes(estimators, k):
     assert_as_fits(estimators, X, y, equal_parts(k))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [5, N])
 @pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
 def test_float32(estimators, k):
@@ -130,6 +134,7 @@ def test_large_offsets(name, k):
     np.testing.assert_allclose(far, near, rtol=1e-7, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_dependent_columns():
     """The solver svd leaves out directions without variance, one of which a single row has."""
     X, y = numbers()
@@ -160,6 +165,7 @@ def test_close_means_of_classes_are_one_direction():
         assert_as_fits(linear("svd"), X, y, equal_parts(k), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [0.9, 0.9999, 1.0001, 1.1])
 def test_directions_that_are_dropped_without_some_rows(factor):
     """The rank that ``tol`` decides on may differ without a single row."""

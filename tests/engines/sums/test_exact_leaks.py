@@ -67,6 +67,7 @@ def methods(estimator, cv):
     return {"fit" if is_all_but else "exact"}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is fitted .* times:UserWarning")
 @pytest.mark.parametrize("cv", SPLITTERS, ids=lambda cv: type(cv).__name__)
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)

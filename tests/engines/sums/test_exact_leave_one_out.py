@@ -109,6 +109,7 @@ def assert_near(found, expected, y, rtol=1e-10):
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("scaler", SCALERS.values(), ids=SCALERS)

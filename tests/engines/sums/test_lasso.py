@@ -86,6 +86,7 @@ def assert_as_fits(
     np.testing.assert_allclose(result.test_score, expected.test_score, rtol=rtol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         estimator=[
@@ -141,6 +142,7 @@ def test_scores_are_those_of_scikit_learn() -> None:
         np.testing.assert_allclose(predicted, expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [Lasso(0.05), LinearRegression()], ids=str)
 def test_leave_one_out(estimator: Any) -> None:
     X, y = rows_of()
@@ -157,6 +159,7 @@ def test_several_targets(estimator: Any) -> None:
         assert_as_fits(estimator, X, Y, cv=KFold(3), scoring=scoring)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaler", ["passthrough", StandardScaler()])
 @pytest.mark.parametrize(
     "estimator",
@@ -204,6 +207,7 @@ def test_a_column_of_one_number_in_the_training_rows_has_no_coefficient(estimato
     assert_as_fits(estimator, X, y, cv=KFold(3), **NEAR)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [Lasso(0.05), ElasticNet(0.01), LinearRegression()], ids=str)
 def test_behind_a_table(estimator: Any) -> None:
     """All one-hot columns depend on each other, and imputed means differ between folds."""

@@ -76,6 +76,7 @@ def squared_distance(model, X, _):
     return np.mean(model.transform(X).min(axis=1) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("n_folds", [2, 3, 7, 8])
 @pytest.mark.parametrize(
@@ -99,6 +100,7 @@ def test_equals_independent_replays(estimator, score, n_folds, order, binary, tr
     np.testing.assert_allclose(result.test_score, expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_folds", [2, 5, 10])
 def test_order_insensitive_learners_equal_scikit_learn(n_folds):
     rng = np.random.default_rng(0)
@@ -199,6 +201,7 @@ def by_metrics(method, metric):
     return lambda model, X, y: metric(y, getattr(model, method)(X), labels=model.classes_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_folds", [2, 4, 9])
 @pytest.mark.parametrize(
     ("estimator", "scoring"),
@@ -268,6 +271,7 @@ PIPELINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(*pairs(order=["fixed", "random"], n_folds=[2, 5, 41], name=PIPELINES))
 def test_a_pipeline_equals_its_phases_by_hand(name, n_folds, order, make_data, training_paths):
@@ -325,6 +329,7 @@ def test_a_stateless_step_keeps_naive_bayes_exact():
             assert np.array_equal(ours.test_score, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error", "ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("first", [StandardScaler(), Normalizer(), "passthrough"], ids=said)
 def test_a_study_of_a_pipeline(first, binary):

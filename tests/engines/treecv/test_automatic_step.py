@@ -184,6 +184,7 @@ def test_classifiers_divide_rows_by_their_norm_or_a_typical_one(name):
     np.testing.assert_allclose(model.fit(X, y).coef_[0], w, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_inner_phase_has_as_many_rows_as_its_batch():
     X, y = classes(1000)
     model = StreamingSVRGClassifier(shuffle=False)

@@ -117,6 +117,7 @@ def test_split_columns_takes_columns_out(data):
     assert not np.any(is_beside[rest.indices])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(n_folds=[3, 10, N_ROWS], order=["fixed", "random"], estimator=LEARNERS), ids=name_of
 )
@@ -154,6 +155,7 @@ def test_float32_rows_stay_so(table, monkeypatch):
     np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_lanes_and_shared_trials_give_the_same_bits(table):
     X, y = table
     y = targets_for(PegasosClassifier(), y)
@@ -169,6 +171,7 @@ def test_lanes_and_shared_trials_give_the_same_bits(table):
         np.testing.assert_array_equal(objective.evaluate(point).test_score, one.test_score)
 
 
+@pytest.mark.slow
 def test_the_fitted_pipeline_transforms_as_scikit_learn_does(table):
     X, y = table
     pipeline = pipeline_for(AveragedSGDRegressor(step_size=1e-3))
@@ -196,6 +199,7 @@ def test_the_fitted_pipeline_transforms_as_scikit_learn_does(table):
     np.testing.assert_allclose(found.test_score, (predicted - y) ** 2, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_gaps", [True, False])
 @pytest.mark.parametrize("estimator", LEARNERS, ids=name_of)
 def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, with_gaps, table):

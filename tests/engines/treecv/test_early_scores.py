@@ -180,6 +180,7 @@ def data_for(name):
     return X, X[:, 0] - X[:, 1] if name in ("regression", "SGDRegressor") else y
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*one pass", "ignore:The least populated class")
 @pytest.mark.parametrize(
     *pairs(

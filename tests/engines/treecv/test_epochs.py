@@ -84,6 +84,7 @@ def response_of(estimator):
     return "decision_function" if has_decision else "predict_proba"
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
 def test_the_order_is_that_of_the_twin(data):
@@ -242,6 +243,7 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
     assert np.array_equal(ours, by_twin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(n_folds=[5, 60], random=[False, True], estimator=FOR_SPARSE_ROWS), ids=said
 )
@@ -258,6 +260,7 @@ def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
     assert np.array_equal(ours, by_twin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_folds", [5, 60])
 @pytest.mark.parametrize(
     "estimator",
@@ -299,6 +302,7 @@ IN_PYTHON = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "cv", "order", "method"),
     [*((estimator, *walk) for estimator in COMPILED for walk in WALKS), *IN_PYTHON],
@@ -344,6 +348,7 @@ def _fold_of(cv, X, y):
     return fold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", COMPILED, ids=said)
 @pytest.mark.parametrize("order", ["fixed", "random"])
 def test_threads_lanes_and_caches_change_no_bit(estimator, order, make_data):
@@ -385,6 +390,7 @@ def test_models_of_other_numbers_of_epochs_are_not_shared(binary):
         assert all(one.n_updates == 0 for one in again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [PegasosClassifier(), AveragedSGDClassifier()], ids=said)
 def test_one_objective_shares_right_in_any_order_of_trials(estimator, binary):
     X, y = binary
@@ -570,6 +576,7 @@ def test_the_refitted_model_has_as_many_passes(binary):
     assert best[1].t_ == 3 * len(y) + 1
 
 
+@pytest.mark.slow
 def test_a_network_learns_as_much_as_in_separate_trainings():
     X, y = load_digits(return_X_y=True)
     X, y = scale(X)[:900], y[:900]

@@ -53,6 +53,7 @@ def trees(estimator, X, y, cv, **options):
         ).test_score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("n_folds", [2, 7, 10])
 @pytest.mark.parametrize(
@@ -67,6 +68,7 @@ def test_fold_scores_equal_those_of_fits(estimator, n_folds, order, cover):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_folds_of_one_row(cover):
     X, y = cover[0][:60], cover[1][:60] % 2
     cv = KFold(60)

@@ -139,6 +139,7 @@ def check_against_twins(case, dtype, kind, n_classes):
         assert np.array_equal(model_of(kernel, state, dtype), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(dtype=FLOATS, kind=KINDS, n_classes=[2, 4], case=CLASSIFIERS), ids=name_of
 )
@@ -192,6 +193,7 @@ def walked(kernel, n_folds, random, seed):
     return out.reshape(kernel.n_models, kernel.n_rows, kernel.n_outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         random=[False, True],

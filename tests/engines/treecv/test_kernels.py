@@ -328,6 +328,7 @@ def trained_twin(twin, settings, X, targets, rows):
     return model.weights()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(dtype=FLOATS, d=WIDTHS, case=CLASSIFIERS, n_classes=[2, 4]), ids=name_of
 )
@@ -505,6 +506,7 @@ def test_an_order_is_the_same_as_the_rows_moved():
 SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.sampled_from(SPARSE),
@@ -544,6 +546,7 @@ def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, s
     assert np.array_equal(*outs)
 
 
+@pytest.mark.slow
 def test_long_loops_hold_no_lock():
     # If a loop held the GIL, no other thread could run, and Optuna's heartbeats would stop.
     X = np.zeros((3_000_000, 8))
@@ -602,6 +605,7 @@ def test_wrong_buffers_are_refused():
         kernel.walk_subtree(Partition(10, 4), Node(0, 4), None, model, out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize(
     ("loss", "n_classes"),

@@ -144,6 +144,7 @@ def assert_same_bits(one, other):
     assert one[finite].tobytes() == other[finite].tobytes()  # distinguishes 0 from -0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],
@@ -180,6 +181,7 @@ def test_any_alphas_on_any_rows(alphas, dtype, average, project, seed):
     assert_same_bits(outputs_of(some, X, y, 30, "fixed", True), alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         is_sparse=[False, True],
@@ -300,6 +302,7 @@ def test_who_rewrites_its_weights_often_stays_out_of_sparse_lanes(model):
             assert bool(learner.lane_parameters) is not (often and is_sparse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", [None, "hinge", "accuracy"])
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_many_are_as_one_by_one(n_jobs, scoring):
@@ -414,6 +417,7 @@ def test_others_are_evaluated_one_by_one():
     assert [one.mean for one in found] == [alone.mean] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [129, 20])
 def test_models_that_are_too_large_for_lanes_are_evaluated_one_by_one(n_classes):
     wide = n_classes < 128  # 20 outputs of 300,000 numbers

@@ -61,6 +61,7 @@ def fails_of(estimator):
     return {f"check_sample_weight_equivalence_on_{kind}_data": why for kind in kinds}
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         PegasosClassifier(average=True, project=True),

@@ -137,6 +137,7 @@ def compare(estimator, rows, y=Y, weights=None, cv=SPLITTERS["10"], rtol=1e-10, 
     return ours.method
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(splitter=SPLITTERS, name=OF_COUNTS | OTHERS, is_weighted=[False, True])
 )
@@ -154,6 +155,7 @@ def test_scores_are_those_of_fits(name, splitter, is_weighted):
         assert method == ("chain" if isinstance(cv, TimeSeriesSplit) else "treecv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("estimator", OF_COUNTS.values(), ids=OF_COUNTS)
 def test_rows_of_every_form(estimator, rows):
@@ -200,6 +202,7 @@ def test_nothing_leaks_from_a_fold_into_its_own_models(estimator):
         assert not np.allclose(after[:30], before[:30])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e-50, 1e50])
 def test_columns_of_very_large_and_small_numbers(factor):
     rows = NUMBERS.copy()
@@ -213,6 +216,7 @@ def test_offsets_cost_no_digits(offset):
     assert compare(GaussianNB(), NUMBERS + offset, rtol=1e-7) == "treecv"
 
 
+@pytest.mark.slow
 def test_weights_of_very_different_sizes():
     weights = np.ones(N_ROWS)
     weights[[3, 5, 9]] = 1e13, 1e-13, 1e6
@@ -226,6 +230,7 @@ def test_rows_of_float32():
     assert compare(GaussianNB(var_smoothing=1e-3), rows, rtol=1e-4) == "treecv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=said)
 def test_steps_that_transform_each_row_for_itself(estimator):
     whole = make_pipeline(Binarizer(threshold=1.0), estimator)
@@ -233,6 +238,7 @@ def test_steps_that_transform_each_row_for_itself(estimator):
         assert compare(whole, rows, cv=StratifiedKFold(4)) == "treecv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -250,6 +256,7 @@ def test_what_the_tree_would_make_otherwise_is_fitted(estimator):
     assert compare(estimator, np.abs(NUMBERS + RNG.random(X.shape))) == "fit"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
 def test_training_sets_without_a_class_are_fitted(estimator):
     y = np.where(np.arange(N_ROWS) < 6, "rare", "usual")
@@ -276,6 +283,7 @@ def test_squares_that_overflow_are_fitted():
     assert np.array_equal(found.test_score, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", OF_COUNTS.values(), ids=OF_COUNTS)
 def test_alpha_zero_of_sparse_rows(estimator):
     if getattr(estimator, "norm", False):
@@ -330,6 +338,7 @@ def test_wrong_parameters_are_refused(estimator, rows, message, cv):
         tree_cross_validate(estimator, rows, Y, cv=cv)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [MultinomialNB(), ComplementNB(), BernoulliNB()], ids=said)
 def test_folds_without_any_number(estimator):
     rng = np.random.default_rng(0)
@@ -370,6 +379,7 @@ def test_classes_without_weight_in_a_training_set():
         assert found.mean == fitted.score(rows[30:], y[30:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
 def test_predictions_are_those_of_fits(estimator):
     rows = rows_for(estimator)
@@ -383,6 +393,7 @@ def test_predictions_are_those_of_fits(estimator):
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), *OTHERS.values()], ids=str)
 def test_threads_and_grids_change_no_bit(estimator):
     rows = rows_for(estimator)

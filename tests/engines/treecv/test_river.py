@@ -96,6 +96,7 @@ REGRESSORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(order=["fixed", "random"], n_folds=[2, 5, 30], model=CLASSIFIERS), ids=said
 )
@@ -113,6 +114,7 @@ def test_classifiers_equal_a_loop(model, n_folds, order, binary, training_paths)
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(order=["fixed", "random"], n_folds=[2, 5, 40], model=REGRESSORS), ids=said
 )
@@ -288,6 +290,7 @@ def test_training_a_copy_leaves_the_original_alone(model, binary):
     assert [model.predict_proba_one(x) for x in rows] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

@@ -108,6 +108,7 @@ def test_streaming_svrg_is_the_papers(alpha, growth, warm, make_data):
     assert fitted.n_rows_used_ == n_rows and fitted.t_ == n_rows + 3
 
 
+@pytest.mark.slow
 def test_the_schedules_of_remarks_7_and_8():
     def batches(**settings):
         """Return the number of rows of each batch, during which the weights do not change."""
@@ -207,6 +208,7 @@ def test_a_row_between_two_centres_goes_to_the_first():
 # Rates: rows x excess risk, divided by d / 2, the constant of the empirical risk minimiser.
 
 
+@pytest.mark.slow
 def test_single_pass_rates():
     d, n = 20, 300_000
     eigenvalues = np.linspace(0.1, 1, d)
@@ -231,6 +233,7 @@ def test_single_pass_rates():
     assert np.mean(found["averaged"]) == pytest.approx(1, rel=0.2)
 
 
+@pytest.mark.slow
 def test_logistic_regression_on_covertype():
     try:
         X, y = fetch_covtype(return_X_y=True, download_if_missing=False)

@@ -39,6 +39,7 @@ def twins_say(twin, settings, X, targets, row_weights):
     return [model.train(X[row], targets[row], row_weights[row]) for row in TRAINED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(weighed=[False, True], dtype=FLOATS, d=[1, 8, 30], case=CLASSIFIERS, n_classes=[2, 4]),
     ids=name_of,

@@ -183,6 +183,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(n_folds=[2, 3, 10], n_bins=[4, 32, 255], kind=KINDS, has_gaps=[False, True])
 )
@@ -195,6 +196,7 @@ def test_each_tree_is_the_one_grown_alone(kind, n_bins, n_folds, has_gaps):
     check(Problem(rng, n_rows=330, **options))
 
 
+@pytest.mark.slow
 def test_more_rows_than_small_counts_hold():
     """The class of most rows has more of them than an int16 counts, and then fewer."""
     problem = Problem(
@@ -206,6 +208,7 @@ def test_more_rows_than_small_counts_hold():
     check(problem)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),

@@ -73,6 +73,7 @@ def weights_for(n_rows):
     return np.random.default_rng(1).choice([0.0, 0.5, 1.25, 3.0], n_rows)
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [
         HistTreeClassifier(),
@@ -189,6 +190,7 @@ def growth_of(tree, X, y, n_folds=10, weights=None):
     return partial(grow_forest, tree, rows, seed=tree.seed())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(n_folds=[2, 3, 10], weighted=[False, True], kind=TREES))
 def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
     tree = TREES[kind]
@@ -204,6 +206,7 @@ def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
     assert weighted or n_folds == 2 or together.summary[3] < together.summary[4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TREES)
 def test_threads_change_no_bit(kind):
     tree = TREES[kind]
@@ -225,6 +228,7 @@ def test_threads_change_no_bit(kind):
     assert results[0].test_score.tolist() == results[2].test_score.tolist()
 
 
+@pytest.mark.slow
 def test_more_folds_than_are_grown_together():
     tree = HistTreeClassifier(random_state=0)
     X, y = rows_for(tree)
@@ -235,6 +239,7 @@ def test_more_folds_than_are_grown_together():
         assert_equal_trees(together, alone, number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TREES)
 def test_the_method_is_that_of_separate_trees(kind):
     tree = TREES[kind]
@@ -325,6 +330,7 @@ def settings_at_random(n, seed=0):
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TREES)
 def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
     tree = TREES[kind]
@@ -382,6 +388,7 @@ def study_of(objective, n_trials=20):
     return study
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TREES)
 def test_a_study_grows_once(kind):
     tree = TREES[kind]
@@ -615,6 +622,7 @@ def test_numbers_that_are_very_large_or_small():
         np.testing.assert_allclose(scaled / scale, plain, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [["1"], ["1", 0], [True, False, False]], ids=str)
 def test_columns_by_name_and_by_number_are_told_apart(several):
     """The column called "1" is not column 1; each estimator gets its own bins."""
