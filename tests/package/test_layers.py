@@ -72,7 +72,7 @@ LIBRARIES = {
     "optuna": {"reporting", "search", "study"},
     "optuna_dashboard": {"reporting"},
     "plotly": {"reporting"},
-    "pandas": {"dask", "estimators", "preprocessing", "reporting"},
+    "pandas": {"dask", "estimators", "preprocessing", "reporting", "testing"},
     "river": {"estimators", "engines"},
     "sqlalchemy": {"storage"},
     "sklearn": {
