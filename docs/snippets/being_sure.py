@@ -34,4 +34,4 @@ print(f"{len(choice.not_distinguishable)} trials may be as good as the best one"
 ensemble = objective.ensemble(study)
 for name, model in (("best trial", objective.best_estimator(study)), ("ensemble", ensemble)):
     print(f"{name} on new rows: {abs(model.predict(X[150:]) - y[150:]).mean():.1f}")
-print(str(objective.advise(study)).partition("). ")[2])
+print(str(objective.advise(study)).partition(". ")[2])

@@ -30,7 +30,7 @@ print(f"C of the best trial: {study.best_params['logisticregression__C']:.2f}")
 result = objective.evaluate(study.best_params)
 interval = result.interval()
 print(f"95 % interval: {interval.low:.3f} to {interval.high:.3f}")
-print(f"It covers {interval.target}.")
+print(f"It is an interval for {interval.target}.")
 print(f"corrected for the choice: {objective.honest(study).mean:.3f}")
 
 model = objective.best_estimator(study)

@@ -1,4 +1,4 @@
-"""The building blocks of the compiled loops of all engines, and the loops of rows and sums.
+"""Building blocks of the compiled loops of all engines, and loops over rows for all of them.
 
 Kernels train and test; Python decides what to do. They get memory and numbers, hold no lock, and
 know neither data frames nor scikit-learn. Kernels of one engine are in its folder ``kernels``. In

@@ -108,8 +108,8 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     for argument in ENGINE_SETTINGS:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
-                f"{argument} must be omitted for {name_of(request.estimator)}, which is evaluated "
-                f"by method={plan.name!r}, because it is for ensembles that grow tree by tree."
+                f"{argument} must be omitted for {name_of(request.estimator)}, because only "
+                f"ensembles that grow tree by tree take it; the method here is {plan.name!r}."
             )
     if hasattr(request.estimator, "fit") and not plan.capabilities.is_incremental:
         request.metadata.check_fit(request.estimator, request.searched)
@@ -264,8 +264,7 @@ def check_scoring(request: Request, plan: Plan) -> None:
     if request.settings.order == "random" and not plan.capabilities.is_incremental:
         raise ValueError(
             f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, because "
-            "the order of rows has no effect on models that are not trained incrementally, got "
-            "'random'."
+            "order is only for models that are trained incrementally, got 'random'."
         )
     if cross_validation.n_repeats > 1 and not (
         plan.capabilities.is_seeded and takes_seed(estimator)

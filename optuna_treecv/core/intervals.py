@@ -324,10 +324,11 @@ def _bayle_half_width(scores: Scores, level: float) -> float:
             "which assumes that the scores of rows are independent."
         )
     if scores.spreads is not None and not np.all(np.isfinite(scores.spreads)):
-        other = "" if scores.tested.goes_forward else " or method='nadeau_bengio'"
+        other = "" if scores.tested.goes_forward else " or use method='nadeau_bengio'"
         raise ValueError(
-            f"method='bayle' needs the scores of rows, which {scores.name!r} does not have with "
-            f"method={scores.tested.method!r}; use row_losses=True{other} instead."
+            "method='bayle' needs the scores of rows, which are unknown for "
+            f"{scores.name!r} after an evaluation by {scores.tested.method!r}; evaluate with "
+            f"row_losses=True{other} instead."
         )
     error = row_error(scores)
     if np.isnan(error):
@@ -388,13 +389,13 @@ def dependence_note(tested: Tested) -> str:
 def describe_models(tested: Tested) -> str:
     """Return a description of the target of intervals that are computed over rows."""
     if tested.method == "progressive":
-        return "the mean score on new rows of the models along the pass"
+        return "the mean score of the models along the pass on new rows"
     if tested.n_folds == 1:
-        return "the score on new rows of the model that was tested"
-    models = f"the {tested.n_folds:,} models of the folds"
+        return "the score of the tested model on new rows"
+    models = f"the mean score of the {tested.n_folds:,} fold models"
     if len({cut.n_trained for cut in tested.cuts}) > 1 or tested.goes_forward:
-        return f"the mean score on new rows of {models}"
-    return f"the mean score on new rows of {models}, each trained on {tested.n_trained:,} rows"
+        return f"{models} on new rows"
+    return f"{models} (each trained on {tested.n_trained:,} rows) on new rows"
 
 
 @dataclass(frozen=True)
@@ -433,7 +434,7 @@ class PairedDifference(HasInterval):
         )
 
 
-_TARGET = "the difference of the mean scores on new rows of the models of the folds"
+_TARGET = "the difference of the mean scores of the fold models on new rows"
 
 
 @lru_cache

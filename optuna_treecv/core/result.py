@@ -34,7 +34,7 @@ class Curve:
         The numbers of trees, in ascending order. A boosting round of a multiclass booster adds one
         tree per class.
     mean : ndarray of shape (n_sizes,)
-        The mean over folds the name of the first optimised score.
+        The mean over folds of the first optimised score.
     std_error : ndarray of shape (n_sizes,)
         The standard deviation of the fold scores, divided by the square root of the number of
         folds; NaN for one fold. It is only approximate, because folds share training rows.
@@ -378,7 +378,7 @@ class CVResult:
         >>> interval.low < result.mean < interval.high
         True
         >>> interval.target
-        'the mean score on new rows of the 10 models of the folds, each trained on 512 rows'
+        'the mean score of the 10 fold models (each trained on 512 rows) on new rows'
         """
         return self.scores[self._name].interval(method, level, loss_range)
 

@@ -450,7 +450,8 @@ def draw_seed(random_state: int | np.random.RandomState | None) -> int:
     if is_integer(random_state):
         if not 0 <= random_state < 2**64:
             raise ValueError(
-                f"random_state must be an integer from 0 to 2**64 - 1, got {random_state}."
+                "random_state must be from 0 to 2**64 - 1 if it is an integer, "
+                f"got {random_state}."
             )
         return int(random_state)
     with naming("random_state"):

@@ -267,7 +267,7 @@ def draw_units(n_units: int, n_draws: int, seed: int) -> Generator[tuple[Array, 
 
 
 def standard_error(losses: Losses, candidate: int) -> float:
-    r"""Return the standard error over units of a candidate's mean loss.
+    r"""Return the standard error of a candidate's mean loss, estimated from its units.
 
     For units i with shares :math:`s_i` and contributions :math:`a_i` to the mean R, it is
     :math:`\sqrt{\sum_i (a_i - s_i R)^2}` (Bayle et al. 2020, equation 4.2), multiplied by the

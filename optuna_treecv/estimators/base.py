@@ -138,10 +138,10 @@ def in_columns(
     columns = np.reshape(response, (len(response), -1))
     expected = n_columns(method, classes, n_targets)
     if columns.shape[1] != expected:
-        as_many = "y" if method == "predict" else "a score of these classes needs"
+        purpose = "one per target" if method == "predict" else "as scores of the classes of y need"
         raise ValueError(
-            f"{method} of {type(estimator).__name__} must have {expected} "
-            f"column{'s' * (expected > 1)}, as many as {as_many}, got {columns.shape[1]}."
+            f"{method} of {type(estimator).__name__} must return {expected} "
+            f"column{'s' * (expected > 1)}, {purpose}, got {columns.shape[1]}."
         )
     return columns
 

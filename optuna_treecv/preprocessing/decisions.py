@@ -150,10 +150,8 @@ def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: An
     """
     per_fold = [d for d in decisions if d.kind is Kind.PER_FOLD]
     alone = [d for d in per_fold if decide(d.step, models, learner)[0] is Kind.PER_FOLD]
-    reasons = [f"{d.path!r} cannot be done before the folds: {d.reason}" for d in alone]
-    reasons = reasons or [
-        f"{d.path!r} cannot be done before the folds: {d.reason}" for d in per_fold[-1:]
-    ]
+    reasons = [f"{d.path!r} must be fitted per fold: {d.reason}" for d in alone]
+    reasons = reasons or [f"{d.path!r} must be fitted per fold: {d.reason}" for d in per_fold[-1:]]
     return "the step " + ", and the step ".join(reasons) if reasons else ""
 
 

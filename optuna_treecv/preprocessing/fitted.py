@@ -470,9 +470,7 @@ class Table:
             if isinstance(part, TablePlaceholder):
                 for cut in cuts:
                     if why := part.why_not(cut):
-                        raise NotAheadError(
-                            f"the step {path!r} cannot be done before the folds: {why}"
-                        )
+                        raise NotAheadError(f"the step {path!r} must be fitted per fold: {why}")
                 part.forget()
 
     def _lay_out(self, after: Any) -> None:

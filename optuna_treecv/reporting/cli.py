@@ -215,9 +215,9 @@ def _forget_unreferenced(database: Database, storage: str) -> int:
     if recorded and not runs & recorded.keys():
         # With the wrong storage, the whole history would be deleted.
         raise ValueError(
-            "storage must contain the studies that use the store, got a storage whose trials "
-            f"refer to none of its {len(recorded)} evaluations; use --forget-study to delete the "
-            "evaluations of one study instead."
+            "storage must contain the studies that use the store, but none of the "
+            f"{len(recorded)} evaluations in the store belongs to a trial of this storage; use "
+            "--forget-study to delete the evaluations of one study instead."
         )
     without_study = {run for run, study_name in recorded.items() if study_name is None}
     return forget(database, keep_runs=runs | without_study, before=started)

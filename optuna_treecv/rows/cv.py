@@ -128,9 +128,12 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
         if rows.groups is None:
             return [_share(float(cv), rows, seed)]
         if not shuffle:
-            raise ValueError("groups must be None if cv is a share and shuffle=False.")
+            raise ValueError(
+                "groups must be None if cv is a float and shuffle=False, because the groups of a "
+                "hold-out are drawn at random; use shuffle=True instead."
+            )
         cv = GroupShuffleSplit(1, test_size=float(cv), random_state=seed % 2**32)
-    if isinstance(cv, LeaveOneOut):  # its split() yields n_rows - 1 row numbers per fold
+    if isinstance(cv, LeaveOneOut):  # its split() yields n_rows - 1 row indices per fold
         return [even_folds(n_rows, n_rows, shuffle, seed)]
     if isinstance(cv, type):
         raise ValueError(

@@ -499,10 +499,10 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
         examples = ""
         if (example := evaluator.space.example) is not None:
             names = [name for name in example.get_params() if known_direction([name])]
-            examples = f" (for {name_of(example)}: {', '.join(names) or 'none'})"
+            examples = f" (for {name_of(example)}: {', '.join(map(repr, names)) or 'none'})"
         raise ValueError(
-            "refit='one_se' must have one searched parameter for which it is known which values "
-            f"make a model simpler{examples}, got {', '.join(map(repr, distributions))}; "
+            "refit='one_se' needs a search of a single parameter whose simpler values are known"
+            f"{examples}, got {', '.join(map(repr, distributions))}; "
             f"{_ALTERNATIVES}."
         )
     for name, distribution in distributions.items():

@@ -426,15 +426,16 @@ def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
             raise ValueError("rule must be 'best' if no parameter was searched, got 'one_se'.")
         names = ", ".join(map(repr, searched))
         raise ValueError(
-            "simpler must be given for rule='one_se', because it is unknown which values of "
-            f"{names} make a model simpler; use a dict such as simpler={{{searched[0]!r}: "
+            f"simpler must be given for rule='one_se' and a search of {names}, because it is "
+            "unknown which values make a model simpler; use a dict such as "
+            f"simpler={{{searched[0]!r}: "
             "'larger'} instead."
         )
     are_known = isinstance(simpler, Mapping) and len(simpler) > 0
     if not are_known or any(x not in ("larger", "smaller") for x in simpler.values()):
         raise ValueError(
             "simpler must be 'n_updates', a callable that takes the parameters of a trial, or a "
-            "dict of parameters to 'larger' or 'smaller' with the most important parameter first, "
+            "dict that maps parameters to 'larger' or 'smaller', the most important one first, "
             f"got {simpler!r}."
         )
     for name in simpler:

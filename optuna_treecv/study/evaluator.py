@@ -277,7 +277,7 @@ class Evaluator:
                 self.report_for(trial.study.pruner, self._run(trial))
 
     def _unseen(self, trial: optuna.Trial, run: Run) -> Iterator[Run]:
-        """Yield runs for grid points without a trial that can join the batch of a run.
+        """For each grid point without a trial, yield its run if it can join the batch of ``run``.
 
         ``run`` is the run of the given trial. Nothing is yielded if the trial is not on the grid.
         """

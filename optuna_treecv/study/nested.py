@@ -272,8 +272,8 @@ def _check_folds(run: Run) -> None:
         reason = "test sets overlap" if tested.shares_test_rows else cut.why_no_tree
     if reason:
         raise ValueError(
-            f"cv must make 3 to {_MAX_FOLDS} folds for nested cross-validation, each of which is "
-            f"tested by a model trained on all other rows, but {reason}."
+            f"cv must make 3 to {_MAX_FOLDS} folds for nested cross-validation, and train "
+            f"the model of each fold on all other rows, but {reason}."
         )
 
 

@@ -305,8 +305,8 @@ class RacingPruner(optuna.pruners.BasePruner):
         if last_comparison is None and trial.last_step is not None:
             self.warn_once(
                 f"RacingPruner has no effect, because trial {trial.number} has only reported "
-                "values; use an objective that treecv_objective creates with "
-                "report='progressive', which also compares trials."
+                "values; use an objective that treecv_objective creates, which also compares "
+                "trials."
             )
         if last_comparison is None:
             return False

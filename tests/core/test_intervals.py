@@ -76,7 +76,7 @@ def test_a_hold_out_of_mlr3inferr(example):
     interval = example(cv=tested).interval()
     ends = (1.1200006008253, 1.6299993991747)
     assert (interval.low, interval.high) == pytest.approx(ends, rel=1e-12)
-    assert interval.target == "the score on new rows of the model that was tested"
+    assert interval.target == "the score of the tested model on new rows"
 
 
 def rows_by_hand(result, cut, weights=None):
@@ -150,7 +150,7 @@ def test_leave_one_out_is_the_naive_interval(binary):
     result = tree_cross_validate(PegasosClassifier(), *binary, cv="loo")
     n = len(result.test_score)
     assert result.std_error == pytest.approx(np.std(result.test_score) / np.sqrt(n), rel=1e-12)
-    assert result.interval().target.startswith(f"the mean score on new rows of the {n} models")
+    assert result.interval().target.startswith(f"the mean score of the {n} fold models")
 
 
 def test_repeats_take_the_mean_variance(binary):

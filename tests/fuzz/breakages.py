@@ -454,13 +454,13 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: models of texts end too soon",
-        "if gap <= MAX_GAP:",
-        "if gap <= 1e3 * MAX_GAP:",
+        "if error_bound <= MAX_ERROR:",
+        "if error_bound <= 1e3 * MAX_ERROR:",
         "test_newton_wide::test_folds_are_those_of_converged_fits",
     ),
     Breakage(
         "newton: predictors of texts stay float32",
-        "if not is_exact and (gap <= _MAX_GAP_OF_FLOAT32 or norm >= last_norm > 0):",
+        "if not is_exact and (error_bound <= _MAX_ERROR_OF_FLOAT32 or norm >= last_norm > 0):",
         "if False:",
         "test_newton_wide::test_predictors_near_the_minimum_are_those_of_float64",
     ),
@@ -472,7 +472,7 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: a metric is right wherever a model goes",
-        "fractions = np.where(has_own, self._gaps[indices] / MAX_GAP, 1)",
+        "fractions = np.where(has_own, self._error_bounds[indices] / MAX_ERROR, 1)",
         "fractions = np.zeros(len(indices))",
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),

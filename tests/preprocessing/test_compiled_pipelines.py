@@ -344,7 +344,7 @@ def test_explain_says_what_happens_to_each_step(table):
     lines = treecv_objective(running, numbers, y > 0, param_grid=space).explain().split("\n")
     assert (
         "method='treecv', because Pipeline has partial_fit; its steps run in Python, because the "
-        "step 'maxabsscaler' cannot be done before the folds: MaxAbsScaler learns from the rows."
+        "step 'maxabsscaler' must be fitted per fold: MaxAbsScaler learns from the rows."
     ) in lines[0]
     assert steps_in(lines) == [
         "  maxabsscaler (MaxAbsScaler): incremental, by partial_fit on each training phase",
@@ -354,7 +354,7 @@ def test_explain_says_what_happens_to_each_step(table):
     fitted = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), PegasosClassifier())
     lines = treecv_objective(fitted, numbers, y > 0, param_grid=space).explain().split("\n")
     assert (
-        "method='fit', because the step 'simpleimputer' cannot be done before the folds: its "
+        "method='fit', because the step 'simpleimputer' must be fitted per fold: its "
         "median depends" in lines[0]
     )
     assert steps_in(lines) == [

@@ -467,7 +467,7 @@ def test_explain_says_what_happens_to_each_step(table):
         f"  prepare__width (StandardScaler): {in_python}",
     ]
     slowly = (
-        ", because the step 'prepare__size' cannot be done before the folds: MaxAbsScaler learns "
+        ", because the step 'prepare__size' must be fitted per fold: MaxAbsScaler learns "
         "from the rows"
     )
     for learner, why in ((SGDRegressor(max_iter=1), ""), (AveragedSGDRegressor(), slowly)):

@@ -397,7 +397,7 @@ def test_what_differs_between_folds_is_fitted(front, change, why):
     model = make_pipeline(front, Ridge())
     result = evaluated(model, rows, Y, KFold(4))
     assert result.method == "fit"
-    assert result.why.endswith(f"cannot be done before the folds: {why}")
+    assert result.why.endswith(f"must be fitted per fold: {why}")
     np.testing.assert_array_equal(result.test_score, expected(model, rows, Y, KFold(4)))
 
 
@@ -479,7 +479,7 @@ def test_an_unknown_category_is_the_error_of_the_fit():
     lines = treecv_objective(
         model, rare, Y, cv=KFold(4), param_grid={"ridge__alpha": [1.0]}
     ).explain()
-    assert f"'columntransformer__kinds' cannot be done before the folds: {LACKS}" in lines
+    assert f"'columntransformer__kinds' must be fitted per fold: {LACKS}" in lines
     with pytest.raises(ValueError, match=r"Found unknown categories \['rare'\]"):
         evaluated(model, rare, Y, KFold(4))
 

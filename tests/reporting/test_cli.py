@@ -214,7 +214,7 @@ def check_nothing_is_forgotten(store: str, storage: str, capsys, reason: str) ->
 def test_a_wrong_storage_forgets_nothing(filled, tmp_path, capsys):
     """Otherwise a typing error would delete everything."""
     url = storage_naming(tmp_path / "studies.db", ["of another store"])
-    check_nothing_is_forgotten(filled, url, capsys, "refer to none of its 7 evaluations")
+    check_nothing_is_forgotten(filled, url, capsys, "none of the 7 evaluations in the store")
     check_nothing_is_forgotten(filled, f"sqlite:///{tmp_path}/typo.db", capsys, "no such file")
     assert not (tmp_path / "typo.db").exists()
     other = tmp_path / "other.db"

@@ -453,7 +453,7 @@ def test_groups_that_nothing_uses_are_refused():
     for cv in ("loo", np.arange(N_ROWS) % 3):
         with pytest.raises(ValueError, match="^groups must be None with"):
             tree_cross_validate(TrainedNB(), X, Y, cv=cv, groups=np.arange(N_ROWS) % 9)
-    with pytest.raises(ValueError, match="^groups must be None if cv is a share"):
+    with pytest.raises(ValueError, match="^groups must be None if cv is a float"):
         tree_cross_validate(TrainedNB(), X, Y, cv=0.2, groups=Y, shuffle=False)
     with pytest.raises(ValueError, match="^groups must be given with cv=GroupShuffleSplit"):
         tree_cross_validate(TrainedNB(), X, Y, cv=GroupShuffleSplit(2))

@@ -196,7 +196,7 @@ def test_the_result_says_what_it_is():
     assert honest.interval.low < honest.mean < honest.interval.high
     assert honest.by == "rows" and honest.left_out == [] and honest.note == ""
     assert 1 < honest.n_contenders <= 39
-    assert "5 models of the folds" in honest.interval.target and honest.interval.level == 0.9
+    assert "5 fold models" in honest.interval.target and honest.interval.level == 0.9
     assert repr(honest).startswith(f"Honest(mean={honest.mean:.6g}, low=")
     assert objective.honest(study, level=0.9).mean == honest.mean  # one seed
 

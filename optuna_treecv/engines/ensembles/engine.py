@@ -112,7 +112,9 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
             "decides when to stop (fit would need a validation set), got None."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
-    # At some depths, trees of this depth would differ from cut ones by more than chance.
+    # Boosted trees are fitted to the residuals of the trees before them. Truncated ones would
+    # therefore differ from trees grown to this depth systematically, and not only by their random
+    # numbers.
     if settings.truncate and (kind.is_boosted or f"{prefix}max_depth" not in searched):
         raise ValueError(
             "truncate must be False unless max_depth of a forest is searched, got True for "
@@ -122,7 +124,8 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
         if getattr(last, name) or prefix + name in searched:
             raise ValueError(
                 f"truncate must be False if {name} is given or searched, because truncated trees "
-                "then differ from trees that are grown to the same depth; got True."
+                "then differ from trees that are grown to the same depth by more than chance; got "
+                "True."
             )
     pools = scoring is not None and isinstance(scoring.first, Pooled)
     if is_best and (n_repeats > 1 or pools):
@@ -169,7 +172,10 @@ class GrowingPlan(Plan):
         return results if settings.n_estimators is None else results._replace(specs={})
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Grow the ensembles of all folds. If the library raises an error, folds are refitted."""
+        """Grow the ensembles of all folds.
+
+        If the library raises an error, ``method="auto"`` refits the folds.
+        """
         (candidate,), (sink,), repeat, _, watch, _ = work
         try:
             with closing(GrownFolds(self.request, self.name, candidate, repeat)) as folds:
@@ -228,7 +234,10 @@ class GrowingFolds:
             yield TreeProgress(0, LEAD_STEPS + step, curve.value, int(curve.n_trees[-1]), n_grown)
 
     def _grow_together(self, n_folds: int) -> Curve:
-        """Grow the ensembles of the first ``n_folds`` folds until their mean score stops."""
+        """Grow the ensembles of the first ``n_folds`` folds.
+
+        They grow to their full size, or until early stopping by their mean score.
+        """
         n_threads = self._request.settings.n_threads
         # Each thread grows one fold. Idle threads grow the following folds, which are needed next.
         n_ahead = min(max(n_folds, self._n_begun + n_threads), self._folds.cut.n_folds)

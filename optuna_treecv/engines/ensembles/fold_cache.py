@@ -70,7 +70,7 @@ class Fold:
 
 
 class FoldCache:
-    """Finds and stores the trees, the prepared rows and the scores of the folds of one candidate.
+    """Caches the trees and the prepared rows, and stores the scores of the folds of one candidate.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class FoldCache:
 
     @property
     def key_of_folds(self) -> bytes:
-        """The cache key of the rows and the folds."""
+        """The cache key of the folds and the order of their rows."""
         return folds_key(self._request, self._repeat)
 
     @cached_property
@@ -140,7 +140,7 @@ class FoldCache:
     # Trees are only cached in memory.
 
     def take_fold(self, chunk: int) -> Fold:
-        """Remove the fold that another trial has released from the cache, and return it.
+        """Take the fold that another trial has released out of the cache, and return it.
 
         If there is no such fold, return a new fold.
         """

@@ -47,9 +47,12 @@ from optuna_treecv.scoring.scores import call_scorer_per_fold
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import TestedRows
 
-# The rows of predictions that are scored at once, and the bytes of the last predictions of all
-# folds, which stay in memory because one of them is often the best.
-_TOGETHER, _OUTPUT_BYTES = 2**15, 2**24
+# The maximum number of rows of predictions that are scored at once.
+_MAX_ROWS_SCORED = 2**15
+
+# The maximum size in bytes of the latest predictions that are kept, over all folds. The best
+# number of trees is often among the latest ones.
+_MAX_OUTPUT_BYTES = 2**24
 
 
 class RowRecorder(BaseEstimator):
@@ -145,7 +148,10 @@ class GrownFolds:
             pass
 
     def grow_one(self, end: int, chunk: int) -> None:
-        """Grow the ensemble of one fold, and score it after each tree or after the last one."""
+        """Grow the ensemble of one fold, and score it.
+
+        It is scored after each tree, after the last one, or at each ``n_estimators`` of a grid.
+        """
         fold, began = self._folds[chunk], perf_counter()
         take = partial(self._take, chunk)
         with foreign_code():
@@ -155,12 +161,14 @@ class GrownFolds:
                 fold.growth = self._kind(self._last, prepared.rows, take)
             fold.growth.take = take
             n_before, keys = fold.growth.n_trees, self._steps_of(fold, end)
-            n_together = max(1, _TOGETHER // len(self._test_rows[chunk])) if self.is_best else 1
+            n_together = (
+                max(1, _MAX_ROWS_SCORED // len(self._test_rows[chunk])) if self.is_best else 1
+            )
             while batch := {key: self.outputs_of(chunk, *key) for key in islice(keys, n_together)}:
                 fold.scores |= zip(batch, self._scored(chunk, [*batch.values()]), strict=True)
                 fold.outputs |= batch
                 n_bytes = sum(sum(c.nbytes for c in columns) for columns in batch.values())
-                n_kept = _OUTPUT_BYTES // self.cut.n_folds * len(batch) // max(1, n_bytes)
+                n_kept = _MAX_OUTPUT_BYTES // self.cut.n_folds * len(batch) // max(1, n_bytes)
                 for old in [*fold.outputs][: -max(1, n_kept)]:
                     del fold.outputs[old]
             if self._request.needs_predictions and not self.is_best and end == self.most:
@@ -172,8 +180,9 @@ class GrownFolds:
             if sizes and (n_before < block <= end or block == end):
                 results = [fold.scores[size, self.limit] for size in sizes]
                 self._cache.store_scores(chunk, block, results, fold.seconds)
+        # The rows of a Pipeline are kept, because its steps would have to be refitted.
         if not isinstance(self._fold_task.estimator, Pipeline):
-            fold.growth.forget_rows()  # refitting steps takes longer than copying rows
+            fold.growth.forget_rows()
         if not self.is_best and end == self.most:
             self._release(chunk)
 
@@ -182,7 +191,7 @@ class GrownFolds:
         growth = fold.growth
         assert growth is not None
         wanted = range(1, end + 1) if self.is_best else sorted({end, *self._wanted})
-        for n_trees in wanted:  # of trees grown before
+        for n_trees in wanted:  # numbers of trees that were reached earlier but not yet scored
             if n_trees <= growth.n_trees and (n_trees, self.limit) not in fold.scores:
                 yield n_trees, self.limit
         # Forests compute out-of-bag scores at the end of each fit, for all their trees.
@@ -213,7 +222,7 @@ class GrownFolds:
         return True
 
     def close(self) -> None:
-        """Release the folds to trials of other sizes."""
+        """Put the folds into the cache, for trials with another number of trees."""
         for chunk in range(self.cut.n_folds):
             self._release(chunk)
         self._cache.close()
@@ -239,7 +248,7 @@ class GrownFolds:
 
     @cached_property
     def _test_rows(self) -> list[np.ndarray]:
-        """The test rows of each fold, in the order of its fit."""
+        """The indices of the test rows of each fold, in the order of the splitter."""
         return [self.cut.test_rows(chunk) for chunk in range(self.cut.n_folds)]
 
     def outputs_of(self, chunk: int, n_trees: int, limit: TreeLimit) -> list[np.ndarray]:
@@ -267,7 +276,7 @@ class GrownFolds:
         return self._tested(chunk, [self.outputs_of(chunk, n_trees, self.limit)])
 
     def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
-        """Return the test rows of a fold, repeated as separate folds for several outputs."""
+        """Return the test rows of a fold, once for each element of ``outputs``."""
         data, rows = self._request.data, np.tile(self._test_rows[chunk], len(outputs))
         weights = None if data.score_weights is None else data.score_weights[rows]
         columns = [np.concatenate(x) for x in zip(*outputs, strict=True)]
@@ -283,10 +292,13 @@ class GrownFolds:
         return TestedRows(together, respond, encode_targets(self._request)[rows], weights, begins)
 
     def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
-        """Return the scores of a fold after several numbers of its trees.
+        """Return the scores of a fold, one result for each element of ``outputs``.
 
-        Scores of scorers are equal to those of a fit, because the rows are in the order of the
-        splitter. To choose the best size, our formulas take less time.
+        An element holds the outputs for a number of trees and a limit.
+
+        scikit-learn's scorers get the rows in the order of the splitter, so that the scores equal
+        those of a fit. With ``n_estimators="best"``, our own formulas are used instead, because
+        they are faster.
         """
         request, rows, called = self._request, self._tested(chunk, outputs), {}
         for number, scorer in enumerate(() if self.is_best else request.scoring.metrics):

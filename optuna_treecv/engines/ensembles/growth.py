@@ -1,4 +1,4 @@
-"""The base class of the ensemble of one fold that grows tree by tree, and its lookup by class."""
+"""The base class of ensembles that grow tree by tree, and the lookup of its subclasses."""
 
 from abc import ABC
 from abc import abstractmethod
@@ -87,7 +87,7 @@ class Growth(ABC):
     size : str
         The name of the parameter for the number of trees, such as ``n_estimators``.
     is_boosted : bool
-        Whether each tree is fitted to the residuals of the preceding trees.
+        Whether each tree may be fitted to the residuals of the preceding trees.
     blocks : list of int
         The numbers of trees at which growth may pause.
     patience_names : tuple of str
@@ -186,7 +186,7 @@ class Growth(ABC):
         """Convert the rows of a fold to the form that ensembles with equal ``settings`` share."""
         return Prepared(None, 0)
 
-    def forget_rows(self) -> None:  # noqa: B027  # most subclasses store no rows
+    def forget_rows(self) -> None:  # noqa: B027  # XGBoost stores no rows
         """Release the memory of the rows of the fold, which ``take`` can compute again."""
 
     @property

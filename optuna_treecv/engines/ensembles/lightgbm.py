@@ -131,7 +131,8 @@ class LightGBMGrowth(Growth):
             class_weights = compute_sample_weight(settings["class_weight"], fold_rows.y)
             weights = class_weights if weights is None else weights * class_weights
         parameters = _parameters(estimator, fold_rows.classes)
-        # In fit, the metric raises an error for such labels. Boosters that grow have no metric.
+        # In ``fit``, the gamma metric raises an error for y <= 0. A growing booster has no metric,
+        # so y is checked here. Boosters that grow have no metric.
         metrics = f"{parameters['objective']} {estimator.get_params().get('metric')}"
         if "gamma" in metrics and np.min(y) <= 0:
             raise ValueError("y must be positive for the gamma deviance.")
@@ -245,8 +246,9 @@ def _as_floats(X: Any) -> Any:
 def _most_balanced_splits(X: Any) -> np.ndarray:
     """Return the number of rows on the smaller side of the most balanced split of each column.
 
-    The rows below and above the median of a sample are counted, and the larger count is returned.
-    It is exact if nearly all rows have the same value.
+    If nearly all rows equal the median, the best splits are just below and just above it. Their
+    smaller sides are the rows below and the rows above the median, and the larger of these two
+    counts is returned. It is exact if nearly all rows have the same value.
     """
     if sparse.issparse(X):
         X = X.tocsc()

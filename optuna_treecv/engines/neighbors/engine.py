@@ -1,9 +1,9 @@
 """The engine "neighbors": one neighbour search per fold serves all candidates.
 
-The test rows of a fold are searched for the largest ``n_neighbors``, K. The first k of these K
-neighbours are the result of a search for k if neighbour k + 1 is farther away than neighbour k.
-Otherwise scikit-learn's choice among the equal distances depends on k, and the row is searched
-again for k if this choice may change its prediction.
+For each test row of a fold, the nearest K training rows are searched for, where K is the largest
+``n_neighbors``. The first k of these K neighbours are the result of a search for k if neighbour k
++ 1 is farther away than neighbour k. Otherwise scikit-learn's choice among the equal distances
+depends on k, and the row is searched again for k if this choice may change its prediction.
 """
 
 from collections.abc import Iterator
@@ -68,7 +68,7 @@ from optuna_treecv.types import Targets
 #: effect of equal distances. Column k - 1 is about the first k neighbours of each row.
 #: ``n_replaceable`` is the number of them that are tied with neighbour k + 1, and could therefore
 #: be replaced by it; 0 if all rows in this tie have the same target. ``order_matters`` is whether
-#: the sum of their targets depends on the order of tied rows.
+#: the order of tied rows may change the rounding of the sum of their targets.
 TieEffects = tuple[Array, Array]
 
 # The maximum size of the cached neighbour lists of all folds in bytes, and also that of the models
@@ -126,7 +126,8 @@ def _find_reason_declined(request: Request, parts: Parts) -> str:
     """Return the reason why one search cannot serve all candidates; "" if it can."""
     data = request.data
     if request.metadata.weights is not None or request.metadata.others:
-        return f"{type(parts.last).__name__} supports neither weights nor other arguments of fit"
+        name = type(parts.last).__name__
+        return f"{name} supports neither sample weights nor other arguments of fit"
     if data.y is None or data.y.dtype.kind not in "biufUSO":
         return "y is missing or has an unsupported dtype"
     if isinstance(parts.last, KNeighborsRegressor) and data.y.dtype.kind not in "biuf":
@@ -200,8 +201,8 @@ class NeighborLists(NamedTuple):
     Attributes
     ----------
     n_certain : ndarray of shape (n_rows,)
-        The number of neighbours that a refit of the fold would find, too. ``distances`` has at
-        least one more.
+        For at most this many neighbours, the list equals that of a refit of the fold, up to ties.
+        ``distances`` has at least one more.
     is_float32 : ndarray of shape (n_rows,)
         Whether scikit-learn computes distances and weights in float32.
     rtol, squares_atol : ndarray of shape (n_rows, 1)
@@ -234,7 +235,7 @@ class NeighborLists(NamedTuple):
         return self.distances.astype(np.float32) if self.is_float32.any() else self.distances
 
     def find_ties(self) -> Array:
-        """Return a mask of distances that are tied with the next one, or not finite."""
+        """Return a mask of distances that equal the next one, or if either is not finite."""
         following = self.distances[:, 1:]
         with np.errstate(invalid="ignore"):
             gaps = following - self.distances[:, :-1]
@@ -286,12 +287,13 @@ class NeighborFolds(Family):
         last_steps = [last_step(candidate) for candidate in candidates]
         # By the values of the free parameters, the whole estimator.
         self._estimators = {repr(self._free_params(last_steps[0])): self._fold_task.estimator}
-        # All rows are searched for the largest n_neighbors of the search space, if it is known.
+        # Every search is for the largest n_neighbors of the search space, if it is known.
         ranges = request.cross_validation.search.ends
         memory = request.cross_validation.shared.memory
         bounds = ranges.get(f"{parts.prefix}n_neighbors", ())
         if not ranges and memory is not None:
-            # A callable suggests trials one by one. Later ones rarely exceed 2^m - 1 neighbours.
+            # A callable suggests trials one by one. n_neighbors is rounded up to the next 2^m - 1,
+            # so that later trials usually find their list in the cache.
             sizes = [last.n_neighbors for last in last_steps if isinstance(last.n_neighbors, int)]
             bounds = _MIN_NEIGHBORS_DEFINE_BY_RUN, *(2 ** k.bit_length() - 1 for k in sizes)
         self._max_neighbors = max([0, *(int(k) for k in bounds if isinstance(k, int))])
@@ -443,8 +445,8 @@ class NeighborFolds(Family):
     def _limit_neighbors(self, n_train: int) -> int:
         """Return the number of neighbours to search for among this number of training rows.
 
-        It is less than half of it, because algorithm="auto" uses brute force for more neighbours,
-        whereas a refit with few neighbours may use a tree.
+        The result is below n_train // 2, because from there on, algorithm="auto" uses brute force
+        for more neighbours, whereas a refit with few neighbours may use a tree.
         """
         return max(0, min(self._max_neighbors, n_train // 2 - 1))
 
@@ -452,7 +454,7 @@ class NeighborFolds(Family):
         return {"n_neighbors": max(1, size), "weights": "uniform"}
 
     def _model(self, chunk: int) -> tuple[Estimator, Features]:
-        """Return the fitted last step of a chunk and its test rows, cached for ``_recompute``."""
+        """Return the last step, fitted without a chunk, and the chunk's preprocessed test rows."""
         if chunk in self._models:
             return self._models[chunk]
         size = self._limit_neighbors(len(self._folds.split(chunk).train_rows()))
@@ -596,10 +598,10 @@ class NeighborFolds(Family):
     def _recompute(self, chunk: int, lists: NeighborLists, outputs: Array, doubts: Array) -> None:
         """Replace the doubtful predictions of a chunk by those of the estimator itself.
 
-        ``X`` has the test rows in the order of the splitter; ``lists``, ``outputs`` and ``doubts``
-        have them in the order of the tree.
+        ``lists``, ``outputs`` and ``doubts`` have the test rows in the order of the tree.
         """
-        order = order_in_tree(self._folds, chunk)  # row i of outputs is row order[i] of X
+        # X has the test rows in the order of the splitter: row i of outputs is row order[i] of X.
+        order = order_in_tree(self._folds, chunk)
         inverse = np.argsort(order)
         needs_own_fit = (self._n_neighbors > lists.n_certain[0]) | (self._n_neighbors < 1)
         for candidate in np.flatnonzero(needs_own_fit).tolist():
@@ -611,7 +613,8 @@ class NeighborFolds(Family):
         sizes, train = self._n_neighbors[pending], self._folds.split(chunk).train_rows()
         certain = lists.distances[inverse, : int(lists.n_certain[0]) + 1]
         search, has_tree = subset_search(model, X), uses_tree(model)
-        if not has_tree and len(order) < TILE:  # rounded differently from a whole tile
+        # BLAS rounds fewer rows than a tile differently, so a filled tile would not equal them.
+        if not has_tree and len(order) < TILE:
             search = None
         if search is not None and not has_tree:
             tested = fill_tiles(order[doubts[pending].any(axis=0)])

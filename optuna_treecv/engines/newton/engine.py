@@ -69,7 +69,8 @@ from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
 
-# Each fold and candidate has an inverse Hessian in memory. Leave-one-out of dense rows needs none.
+# Each fold and candidate of a batch has a factorised Hessian in memory. Leave-one-out of dense
+# rows needs none.
 _MAX_FOLDS = 1000
 
 # With more columns, refits per fold take less time than Hessians.
@@ -82,8 +83,8 @@ _MAX_COEFFICIENTS = 400
 # With more coefficients, refits per fold may take less time if there are few training rows.
 _MAX_COEFFICIENTS_FOR_FEW_ROWS = 128
 
-# The number of training rows per coefficient at which Newton's method takes less time than refits
-# for more coefficients, if a single candidate is evaluated.
+# For models with more coefficients than that: the least number of training rows per coefficient
+# with which Newton's method takes less time than refits, if a single candidate is evaluated.
 _MIN_ROWS_PER_COEFFICIENT = 30
 
 # The same in a search over models with one output.
@@ -101,7 +102,7 @@ _MIN_TOL_FOR_FLOAT32 = 1e-8
 
 
 class GLMFolds(Family):
-    """Generalised linear models of one class that differ in one parameter, bound to rows."""
+    """Candidates of one estimator class that differ in one parameter, bound to rows."""
 
     ignored: tuple[str, ...] = ("solver", "max_iter", "tol")
     maps_need_dense_rows = True
@@ -237,8 +238,8 @@ class GLMFolds(Family):
         """Return ``relative_penalty_changes`` of ``LeaveOneOutModels``.
 
         Without a row far from the mean, a StandardScaler learns a smaller variance. If the
-        objective is a mean of losses, the penalty relative to the sum decreases with the number of
-        rows. None if neither applies.
+        estimator minimises the mean of losses, the equivalent penalty on their sum is alpha times
+        the total weight, which becomes smaller when a row is left out. None if neither applies.
         """
         n_rows, d, weights = len(objective.targets), self._rows.n_features, self._rows.weights
         has_scales = self._scaler is not None and self._scaler.with_std

@@ -104,7 +104,7 @@ class LeaveOneOutModels:
             yield indices, self._objective.read(indices)
 
     def predict(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the leave-one-out predictors, and a mask of the rows that were not found.
+        """Return the leave-one-out predictors, and a mask of rows that must be solved as folds.
 
         The predictors (n_rows, n_outputs) are all NaN if the model of all rows has not converged.
         """
@@ -225,7 +225,7 @@ class LeaveOneOutModels:
         # sqrt(q_i)
         traces = np.einsum("iaa->i", self._factors @ self._Q)
         self._norms = np.sqrt(np.maximum(traces, 0))
-        # d = x_i' H^-1 u_i plus a remainder, which is due to the gradient and the penalties.
+        # d = H^-1 x_i' u_i plus a remainder, which is due to the gradient and the penalties.
         u = self._gradients + np.einsum("iab,ib->ia", self._S, steps)
         remainder = np.sqrt(2 * (penalty_terms + self._decrement))
         norms = np.sqrt(np.maximum(np.einsum("ia,iab,ib->i", u, self._Q, u), 0))

@@ -76,8 +76,8 @@ _MAX_PRODUCTS = 2**19
 # The relative difference up to which two second derivatives count as equal.
 _MAX_DIFFERENCE = 0.05
 
-# Only if at most this fraction of the rows have different second derivatives, the Hessian of a
-# model is computed from the Hessian of the previous model.
+# The Hessian of a model is computed from that of the previous model only if at most this fraction
+# of the rows have different second derivatives.
 _MAX_CHANGED_FRACTION = 0.25
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -268,7 +268,7 @@ class Objective:
         n_far = _FAR_ROWS_PER_COLUMN * d
         stride = n_rows // (2 * n_far)
         # If second derivatives jump, Newton's method reaches the minimum of all rows exactly,
-        # whereas L-BFGS, which follows on a sample, does not.
+        # whereas L-BFGS, which would continue from the minimum of a sample, does not.
         has_jumps = np.isinf(self.loss.self_concordance)
         if stride < 2 or has_jumps or not isinstance(rows.X, np.ndarray) or len(self.imputed):
             return self
@@ -519,9 +519,9 @@ class Objective:
     ) -> None:
         """Add X' diag(c) X to ``products`` for each model and each pair of outputs.
 
-        Consecutive models are often similar. If most second derivatives of a model are nearly
-        equal to those of the previous model, the rows keep the latter, and only the products of
-        the other rows are computed.
+        Consecutive models are often similar. If most rows have nearly the same second derivatives
+        as in the previous model, these rows reuse the previous values. The two sums then differ
+        only by the other rows, and only their products are computed.
 
         Parameters
         ----------

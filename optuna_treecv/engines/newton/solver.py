@@ -13,12 +13,12 @@
    the training rows alone, so no test row affects its own prediction. If a model does not converge
    within some passes, its Hessian is computed anew at the current model.
 
-**Stopping criterion.** The mean loss of the test rows changes with the square root of the gap
-F(w) - min F. With the gradient t of the mean test loss,
+**Stopping criterion.** The distance of the mean test loss from its limit is bounded by the
+suboptimality F(w) - min F. With the gradient t of the mean test loss,
 
-    |change of the mean test loss| <= sqrt(2 gap) |t|,   where |t|^2 = t' H^-1 t.
+    |change of the mean test loss| <= sqrt(2 (F(w) - min F)) |t|,   where |t|^2 = t' H^-1 t.
 
-Twice the gap is estimated by g' H^-1 g.
+2 (F(w) - min F) is estimated by g' H^-1 g. The variables ``error_bound`` hold the right-hand side.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from optuna_treecv.engines.newton.objective import stay_sparse
 from optuna_treecv.numerics.moments import ArrayCache
 
 #: The bound on the remaining change of a model's mean test loss at which the model has converged.
-MAX_GAP = 1e-6
+MAX_ERROR = 1e-6
 
 # The largest change of the mean test loss by the last step of a model that has converged.
 _MAX_CHANGE = 1e-7
@@ -49,8 +49,8 @@ _MANY_HESSIANS = 3
 _TOLERANCE_PER_LARGE_LOSS = 1e-2
 
 # The Newton decrement, for rows of weight 1, below which the model of all rows is close enough to
-# its minimum for the first steps of folds. Leaving out a row changes F by more. Much larger
-# decrements would be bad starts for columns with few nonzero rows.
+# its minimum for the first steps of folds. Leaving out a row changes F by more. Models with much
+# larger decrements would be bad starts for the coefficients of columns with few nonzero rows.
 _MAX_DECREMENT = 1e-3
 
 # The same for sparse rows. Their passes take so little time that folds may start farther away.
@@ -64,8 +64,8 @@ _COLD_START_FACTOR = 20
 # share the model from which their folds start.
 _LOG2_WIDTH = 1
 
-# Penalties that round to the same power of 2^8 share the model from which Newton's method computes
-# the model of the power of 2.
+# Penalties that round to the same power of 2^8 share a coarser cached model, from which the model
+# shared by a power of 2 is computed.
 _LOG2_WIDTH_OF_COLD_START = 8
 
 # After this many passes without convergence, the Hessian of a model is computed anew.
@@ -97,14 +97,14 @@ _MAX_SIZE_FOR_OWN_HESSIANS = 128
 # A step is halved if F rises more steeply at its end than this fraction of its fall at the start.
 _MAX_RISE = 0.9
 
-# The fraction of second derivatives that must remain at the minimum for a Hessian to be valid
-# there: if predictors change by r, at least exp(-c r) remains. Below MAX_GAP, the required
-# fraction decreases with the gap.
+# A Hessian is valid at the minimum if each second derivative keeps at least this fraction of its
+# value there. If predictors change by r, it keeps at least exp(-c r). If the bound on the test
+# loss is below MAX_ERROR, a proportionally smaller fraction is enough.
 _MIN_CURVATURE_FRACTION = 0.4
 
-# A smaller gap, as a fraction of MAX_GAP, does not decrease the required fraction any more,
-# because such gaps are rounding errors.
-_MIN_GAP_FRACTION = 1e-9
+# A smaller error bound, as a fraction of MAX_ERROR, does not decrease the required fraction any
+# more, because such bounds are rounding errors.
+_MIN_ERROR_FRACTION = 1e-9
 
 # The fraction of each diagonal entry that must remain if a Hessian was computed from other rows.
 _MIN_DIAGONAL_FRACTION = 0.5
@@ -120,8 +120,8 @@ _MAX_PREDICTOR_CHANGE_IN_TUBE = 1e-6
 # The rounding error of a sum in float32, relative to the root of the sum of squares.
 _FLOAT32_ROUNDING = 2.0**-24
 
-# The largest change of a mean test loss by rounding, for which sums remain in float32. The root
-# underestimates the error if rows are clearly misclassified.
+# The largest change of a mean test loss by rounding, for which sums remain in float32. The
+# estimate by _FLOAT32_ROUNDING is too small if rows are clearly misclassified, hence this margin.
 _MAX_ROUNDING = 2e-8
 
 # With more Hessian entries per row, the Hessian of all rows serves all folds, because separate
@@ -337,8 +337,8 @@ def _extrapolate_model(
     """Return an estimate of the minimum at the next penalty, without reading rows.
 
     It is the end of Newton's step from the last model. If two previous models are given, the step
-    uses the Hessian halfway, which is extrapolated from the change between these two models.
-    ``factor`` is the Hessian of the last model, with the next penalty.
+    uses an estimate of the Hessian at its own midpoint, extrapolated linearly from the Hessians of
+    these two models. ``factor`` is the Hessian of the last model, with the next penalty.
     """
     model, gradients, hessians = previous[-1]
     step = np.nan_to_num(_newton_step(previous[-1], penalty, factor)[0])
@@ -465,7 +465,7 @@ class JointLBFGS:
         # The last changes of models and of gradients.
         self._history = np.zeros((2, _MEMORY, n_models, size))
         self._step_fractions, self._has_step = np.ones(n_models), np.zeros(n_models, bool)
-        self._needs_step, self._gaps = np.zeros(n_models, bool), np.full(n_models, np.inf)
+        self._needs_step, self._error_bounds = np.zeros(n_models, bool), np.full(n_models, np.inf)
         # The number of passes since the Hessian was computed, and the number of new Hessians.
         self._n_passes, self._n_hessians = np.zeros((2, n_models), int)
         # The models at which the Hessians were computed.
@@ -496,7 +496,8 @@ class JointLBFGS:
             if len(ended):
                 is_first = self._has_own_hessian[ended] & (self._n_hessians[ended] == 0)
                 are_valid = self._are_hessians_valid(ended)
-                # A model with a new Hessian, or with its first one, makes one more step first.
+                # Before its Hessian is renewed, a model with a new Hessian, or with its first one,
+                # makes one more step.
                 self._needs_step[ended] = ~are_valid & (is_first | (self._n_passes[ended] == 1))
                 if np.any(self._needs_step[ended]) and self._objective.precision == np.float32:
                     self._use_float64()
@@ -562,8 +563,8 @@ class JointLBFGS:
             ending, test_gradients = stepped[is_end], test_gradients[is_end]
             test_steps = self._compute_steps(ending, test_gradients)
             norms = np.sum(test_gradients * test_steps, axis=1)  # squared
-            self._gaps[ending] = np.sqrt(decrements[is_end] * norms) / tolerance[is_end]
-            is_end = self._gaps[ending] < MAX_GAP
+            self._error_bounds[ending] = np.sqrt(decrements[is_end] * norms) / tolerance[is_end]
+            is_end = self._error_bounds[ending] < MAX_ERROR
             ending = ending[is_end]
             if self._objective.precision == np.float32:
                 # The rounding errors of the mean test losses.
@@ -628,16 +629,17 @@ class JointLBFGS:
 
         If a fold is nearly separable, second derivatives vanish on the way to its minimum. The
         distance to the minimum then looks short in an outdated Hessian. If predictors have changed
-        by r since the Hessian was computed, at least exp(-c r) of all second derivatives remains.
-        So if the last step has changed predictors by s, the remaining steps change them by at most
-        s exp(c r), and the first derivatives of test losses grow by about this power of e. A
-        smaller gap makes up for both.
+        by r since the Hessian was computed, each second derivative keeps at least exp(-c r) of its
+        value. So if the last step has changed predictors by s, the remaining steps change them by
+        at most s exp(c r), and the first derivatives of test losses grow at most by the
+        factor exp(c s exp(c r)). If the error bound is below MAX_ERROR by both factors, the model
+        has converged anyway.
         """
         set_indices, objective = self._set_indices[indices], self._objective
         has_own, c = self._has_own_hessian[indices], objective.loss.self_concordance
         moves, steps = self._models[indices] - self._hessian_models[indices], self._steps[indices]
-        fractions = np.where(has_own, self._gaps[indices] / MAX_GAP, 1)
-        limits = -np.log(np.clip(fractions, _MIN_GAP_FRACTION, _MIN_CURVATURE_FRACTION))
+        fractions = np.where(has_own, self._error_bounds[indices] / MAX_ERROR, 1)
+        limits = -np.log(np.clip(fractions, _MIN_ERROR_FRACTION, _MIN_CURVATURE_FRACTION))
         if self._has_jumps:  # the change since the Hessian bounds nothing
             moves, c, limits[:] = np.zeros_like(moves), 1.0, _MAX_PREDICTOR_CHANGE
             if objective.loss.has_tube:

@@ -108,8 +108,8 @@ class TrainingSets(NamedTuple):
     def blocks(self, size: int) -> Iterator[tuple[RowIndices, Array, Array]]:
         """Yield blocks of at most ``size`` rows with two masks of shape (n_rows or 1, n_sets).
 
-        The first mask tells in which sets each row is trained on, and the second one for which
-        sets it is a test row.
+        The first mask tells which sets train on each row, and the second one which sets test on
+        it.
         """
         for part, kinds in zip(self.rows, self.kinds, strict=True):
             start = 0

@@ -2,9 +2,9 @@
 
 Each model belongs to one training set and one penalty a/2 |w|^2. It is a combination of its
 training rows, w = X'v, with the dual coefficients v. So vectors have one entry per row and not one
-per column. The last entry belongs to the intercept, which is represented by a further row with a
-separate column. With the kernel matrix K = XX', the inner product of X'u and X'v is u'Kv, and
-the predictors of X'v are Kv.
+per column. The intercept is a further column. An extra row, which is 1 in this column and 0
+elsewhere, represents it, and the last entry of each vector belongs to this row. With the kernel
+matrix K = XX', the inner product of X'u and X'v is u'Kv, and the predictors of X'v are Kv.
 
 1. Newton steps are computed by conjugate gradients (Nocedal & Wright 2006, algorithm 5.2). Each
    iteration needs one product with K, in float32. The models do not wait for each other: one
@@ -13,10 +13,13 @@ the predictors of X'v are Kv.
    dual coefficient of a row that does not train the model is 0.
 
 **Stopping criterion.** Because of the penalty, F grows at least as a/2 |w - w*|^2 around its
-minimum w*. Therefore, no Hessian is needed to bound the error. With the gradient g of F, and the
-gradient t of the mean test loss,
+minimum w* if the intercept is penalised. Therefore, no Hessian is needed to bound the error. With
+the gradient g of F, and the gradient t of the mean test loss,
 
     |change of the mean test loss| <= |t| |w - w*| <= |t| |g| / a.
+
+For an intercept without a penalty, 1/a is replaced by a bound of the inverse Hessian at the
+current model.
 """
 
 from collections.abc import Callable
@@ -31,7 +34,7 @@ from scipy import sparse
 from scipy.special import softmax
 
 from optuna_treecv.engines.newton.kernels.glm import multiply_sparse
-from optuna_treecv.engines.newton.solver import MAX_GAP
+from optuna_treecv.engines.newton.solver import MAX_ERROR
 from optuna_treecv.engines.newton.terms import PredictorLoss
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import TestedChunks
@@ -40,16 +43,17 @@ from optuna_treecv.rows.data import PreparedRows
 # Conjugate gradients end if the residual is at most this fraction of the gradient.
 _MAX_RESIDUAL = 0.2
 
-# If the last Newton step has reduced the gradient to a fraction r, they end only at the residual
-# r times this.
+# If the last Newton step has reduced the gradient to a fraction r, conjugate gradients end only
+# when the residual is at most r times this value.
 _RESIDUAL_PER_REDUCTION = 0.5
 
-# A residual of this fraction of the gradient at which the model has converged is always enough.
+# A residual is always small enough if it is at most this fraction of the gradient norm at
+# convergence.
 _RESIDUAL_AT_END = 0.3
 
 # Predictors are computed in float64 if the mean loss may change by at most this, or if rounding
 # keeps the gradient from decreasing.
-_MAX_GAP_OF_FLOAT32 = 1e-2
+_MAX_ERROR_OF_FLOAT32 = 1e-2
 
 # A step is halved if F rises more steeply at its end than this fraction of its fall at the start.
 _MAX_RISE = 0.9
@@ -63,8 +67,8 @@ _MAX_STEPS = 40
 # The number of iterations of conjugate gradients in one Newton step.
 _MAX_ITERATIONS = 1500
 
-# The largest squared norm of a row relative to the penalty a. Beyond these limits, steps are lost
-# in rounding, or take more time than refits per fold, which end before they have converged.
+# The largest squared norm of a row relative to the penalty a. Beyond this limit or the next two,
+# steps are lost in rounding, or take more time than refits, which stop before convergence.
 _MAX_SQUARE = 2000
 
 # The largest squared norm of a row times the total weight of the training rows, relative to a.
@@ -200,20 +204,22 @@ def _find_model(
         norm, test_norm = np.sqrt(np.sum((both * products).reshape(-1, 2, n), axis=(0, 2)))
         curvatures = loss.second_derivatives(z[:, None], y)[:, 0] * train_weights
         inverse = 1 / a
-        if constant:  # a bound of the inverse Hessian of a |w|^2 / 2 + S (x.w + cb)^2 / 2
+        if constant:
+            # With the intercept b, the column's constant c, and the smallest sum s of curvatures,
+            # the inverse Hessian of a |w|^2 / 2 + s (x.w + c b)^2 / 2 is at most this.
             smallest = np.min(np.sum(curvatures, axis=0)) * constant**2
             inverse += 1 / a + 1 / max(smallest, 1e-300)
-        gap = norm * test_norm * inverse
-        if not is_exact and (gap <= _MAX_GAP_OF_FLOAT32 or norm >= last_norm > 0):
+        error_bound = norm * test_norm * inverse
+        if not is_exact and (error_bound <= _MAX_ERROR_OF_FLOAT32 or norm >= last_norm > 0):
             z, is_exact = predictors((yield v)), True
             continue
-        if gap <= MAX_GAP:
+        if error_bound <= MAX_ERROR:
             return z
         max_residual = max(
             min(_MAX_RESIDUAL, _RESIDUAL_PER_REDUCTION * norm / last_norm)
             if last_norm
             else _MAX_RESIDUAL,
-            _RESIDUAL_AT_END * MAX_GAP / gap,
+            _RESIDUAL_AT_END * MAX_ERROR / error_bound,
         )
         last_norm = norm
         curvatures = (curvatures if n == 1 else softmax(z, axis=1)).astype(precision)

@@ -429,7 +429,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
     def _inverse(self, values: np.ndarray, shrinkage: float, n_rows: float) -> np.ndarray:
         """Return the inverse eigenvalues of (1 - s) C + s tr(C) / d I with the shrinkage s.
 
-        The inverse of an eigenvalue of 0, apart from rounding errors, is 0.
+        The inverse of an eigenvalue that is 0 up to rounding errors is set to 0.
         """
         shrunk = (1 - shrinkage) * values + shrinkage * values.mean() if shrinkage else values
         if self._is_svd:
@@ -457,7 +457,7 @@ class LinearDiscriminantFolds(DiscriminantFolds):
         counts, means, centre, scale, *bases = parts
         n_rows, d = counts.sum(), len(scale)
         priors = counts / n_rows if self._priors is None else self._priors
-        # b: at this x, the decision values of all classes differ only by the log priors.
+        # b: the point that the svd solver subtracts from X and from the class means.
         reference = priors @ means if self._is_svd else np.zeros(d)
         origin = counts @ means / n_rows
         coef = np.empty((self.n_distinct, self.n_outputs, d + 1))  # the last one is the intercept

@@ -3,7 +3,7 @@
 Removing row i, with centred features u and centred targets v, changes G = X'X into G - c u u' and
 B = X'y into B - c u v'. With A = G + alpha I, the model that is trained without row i predicts
 
-.. math:: f_i = \frac{u' A^{-1} B - c \\, g v'}{1 - c g}, \\quad g = u' A^{-1} u
+.. math:: f_i = \\frac{u' A^{-1} B - c \\, g v'}{1 - c g}, \\quad g = u' A^{-1} u
 
 for row i, which takes two products with the basis of A. If c g, the leverage of a row, is nearly
 1, this formula loses digits. The model is then computed from the moments of all other rows.
@@ -383,7 +383,7 @@ class Rows(NamedTuple):
 
 
 def relative_scale_changes(X: np.ndarray, spread: Spread, is_constant: np.ndarray) -> np.ndarray:
-    """Return e, the relative change of each column's variance if a row is removed.
+    """Return e, the relative decrease of each column's variance if a row is removed.
 
     Parameters
     ----------

@@ -36,8 +36,8 @@ from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import to_predictions
 from optuna_treecv.rows.checks import times_classes
 
-# Chunks with fewer rows than a quarter of the columns are predicted by updates of the model that
-# is trained on all rows.
+# Chunks with fewer rows than a quarter of the columns are predicted by low-rank corrections of the
+# model of all rows.
 _COLUMNS_PER_ROW_OF_SMALL_CHUNKS = 4
 
 # The solvers of scikit-learn that converge to the same model.

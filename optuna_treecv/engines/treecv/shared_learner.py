@@ -332,7 +332,7 @@ _MIN_PHASE_BYTES = 2**18
 
 
 def min_cached_folds(plan: Partition, row_bytes: float) -> int:
-    """Return the minimal number of folds for which the model of a node is cached.
+    """Return the minimum number of folds below a node for its model to be cached.
 
     The phase that leads to a node has about as many rows as the node holds out.
     """

@@ -584,5 +584,5 @@ def test_single_values_need_rows_for_each_coefficient() -> None:
 def test_a_step_that_keeps_newton_away_is_named():
     X, y = rows_of(2)
     result = tree_cross_validate(make_pipeline(PCA(2), LogisticRegression()), X, y, cv=3)
-    step = "the step 'pca' cannot be done before the folds: PCA learns from the rows"
+    step = "the step 'pca' must be fitted per fold: PCA learns from the rows"
     assert (result.method, result.why) == ("fit", step)

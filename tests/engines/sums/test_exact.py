@@ -424,8 +424,7 @@ def test_a_store_serves_the_next_process(store_url):
         (Ridge(alpha=np.ones(1)), "alpha is not a number"),
         (
             make_pipeline(MaxAbsScaler(), Ridge()),
-            "the step 'maxabsscaler' cannot be done before the folds: MaxAbsScaler learns from "
-            "the rows",
+            "the step 'maxabsscaler' must be fitted per fold: MaxAbsScaler learns from the rows",
         ),
         (Ridge(alpha=0), "alpha=0 has no unique model if columns are linearly dependent"),
         (
@@ -594,7 +593,7 @@ def test_steps_that_may_mix_rows_are_fitted_by_fold(step, why):
     result = tree_cross_validate(model, X, Y, cv=KFold(3))
     name = model.steps[0][0]
     assert result.method == "fit"
-    assert result.why == f"the step {name!r} cannot be done before the folds: {why}"
+    assert result.why == f"the step {name!r} must be fitted per fold: {why}"
     assert_same(result.test_score, reference_of_rows(model, X, Y, KFold(3)))
 
 

@@ -562,7 +562,7 @@ def test_progressive_validation_is_a_loop(order, n_rows):
     half = np.sqrt(np.log(40) / (2 * (n_rows - first)))
     interval = found.interval("hoeffding")
     assert interval.high == pytest.approx(min(1.0, found.mean + half))
-    assert interval.target == "the mean score on new rows of the models along the pass"
+    assert interval.target == "the mean score of the models along the pass on new rows"
 
 
 def test_progressive_validation_of_blocks():
