@@ -401,7 +401,7 @@ class EngineContract:
         self._equal(of_rows.row_losses, expected, 10.0)  # in float32
 
     def test_all_layouts_of_rows(self) -> None:
-        """Check Fortran order, float32, data frames and CSR; or that ``fit`` refuses CSR too."""
+        """Check Fortran order, float32, data frames and, unless ``fit`` refuses it, CSR."""
         X, y = self.make_data()
         cv = KFold(4)
         rounded = X.astype(np.float32)
@@ -421,7 +421,7 @@ class EngineContract:
             self._equal(self._scores(cv=cv, X=rows), self._fits(cv, X=same_rows), slack)
 
     def test_missing_and_infinite_values(self) -> None:
-        """Check that they are refused if ``fit`` refuses them, and otherwise give its scores."""
+        """Check that NaN and infinity give the scores of ``fit``, or are refused as by ``fit``."""
         X, y = self.make_data()
         for value, name in ((np.nan, "NaN"), (np.inf, "infinity")):
             bad_X = np.array(X)

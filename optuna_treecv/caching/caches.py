@@ -61,7 +61,7 @@ class ArrayThenCount:
 
     @classmethod
     def of(cls, array: np.ndarray, n_updates: int) -> "ArrayThenCount":
-        """Create an object with a copy of an array and its count."""
+        """Create an object with a copy of an array and its number of row updates."""
         copy = cls(array.shape, array.dtype)
         copy.array[:] = array
         copy.n_updates = n_updates
@@ -264,7 +264,7 @@ class ModelCache:
             return array
 
     def keep_all(self, keys: Mapping[int, Key], arrays: np.ndarray, seconds: list[float]) -> None:
-        """Add the rows of an array with separate keys. They are cached and evicted together.
+        """Add the rows of an array, each with a separate key. They are evicted together.
 
         Parameters
         ----------

@@ -52,7 +52,7 @@ class Prefix:
         self._next: dict[tuple[Phase, int], Prefix] = {}
 
     def feed(self, phase: Phase, end: int) -> "Prefix":
-        """Return the prefix of this one followed by ``end`` updates of a phase."""
+        """Return this prefix, extended by the first ``end`` updates of a phase."""
         prefix = self._next.get((phase, end))
         if prefix is None:
             prefix = Prefix(_digest_after(self.name, phase, end), self.n_seen + end, self, phase)
@@ -61,7 +61,7 @@ class Prefix:
 
 
 def _digest_after(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
-    """Return the key of a prefix followed by ``n_updates`` updates of a phase."""
+    """Return the key of a prefix that is extended by ``n_updates`` updates of a phase."""
     hashed = blake2b(prefix, digest_size=16)
     hashed.update(
         struct.pack(

@@ -111,7 +111,7 @@ _SECONDS_TO_STORE = 2e-3
 
 
 def choose_cache(cache: AnyCache, seconds: float) -> AnyCache:
-    """Return the cache for a result; fast results are cached only in memory."""
+    """Return the cache for a result; results that are fast to compute are not stored."""
     return cache if seconds > _SECONDS_TO_STORE else cache.memory
 
 

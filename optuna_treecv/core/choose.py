@@ -208,7 +208,7 @@ def ask_engines(
 
 
 def most_relevant(declined: Sequence[Declined]) -> Declined:
-    """Return the refusal with the highest relevance; of several, that of the last engine."""
+    """Return the most relevant refusal; if several are equal, that of the last engine."""
     highest = max((answer.relevance for answer in declined), default=0)
     return next(answer for answer in reversed(declined) if answer.relevance == highest)
 
@@ -225,7 +225,7 @@ def _check_scores(request: Request, plan: Plan) -> None:
 
 
 def check_scoring(request: Request, plan: Plan) -> None:
-    """Check that the scoring suits the estimator, and that repeats and order have an effect.
+    """Check that the scoring suits the estimator, and that n_repeats and order have an effect.
 
     Raises
     ------
@@ -376,7 +376,7 @@ def _small_folds_warning(metric: Metric, request: Request) -> str:
 def _alternatives(
     scoring: Scorer, estimator: Estimator, n_rows: int, codes: Array | None
 ) -> list[str]:
-    """Return other values of ``scoring`` and ``cv`` that do not mislead, as code."""
+    """Return, as text, values of ``scoring`` and ``cv`` whose scores are not misleading."""
     alternatives = [f"scoring=pooled({scoring.name!r})"] if scoring.is_registered else []
     if is_classifier(estimator):
         loss = "log_loss" if hasattr(estimator, "predict_proba") else "accuracy"

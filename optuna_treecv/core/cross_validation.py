@@ -410,7 +410,7 @@ class CrossValidation:
 
     @cached_property
     def output_type(self) -> np.dtype[np.float32 | np.float64]:
-        """The dtype in which out-of-fold predictions of numbers are stored.
+        """The dtype in which numeric out-of-fold predictions are stored.
 
         It is float64 if targets are large compared with their standard deviation, as timestamps
         are, because float32 would round away their differences. Otherwise it is float32.
@@ -423,7 +423,7 @@ class CrossValidation:
         return np.dtype(np.float64 if is_far else np.float32)
 
     def tested(self, method: str) -> Tested:
-        """Return which rows are tested by which folds, for a ``method`` as in ``CVResult``."""
+        """Return which rows each fold tests, as a ``Tested``; for ``method``, see ``CVResult``."""
         cuts = [repeat.cut for repeat in self.repeats]
         targets, weights = self.data.y, self.data.score_weights
         return self.fact(
@@ -432,7 +432,7 @@ class CrossValidation:
 
     @property
     def n_updates_standard(self) -> int:
-        """The number of row updates per epoch of k trainings from scratch.
+        """The number of row updates that k trainings from scratch need per epoch.
 
         For progressive validation, it is the number of rows of all passes.
         """
@@ -441,8 +441,7 @@ class CrossValidation:
         return sum(repeat.cut.n_trained for repeat in self.repeats)
 
     def smallest_training_set(self, of_classes: bool) -> tuple[int, int]:
-        """Return the size of the smallest training set, and the smallest class size in any of
-        them.
+        """Return the size of the smallest training set, and of the smallest class in any of them.
 
         The class size is the size of the training set unless ``of_classes``.
         """

@@ -117,9 +117,9 @@ def make_repeats(cuts: Sequence[Cut], settings: Settings) -> list[Repeat]:
 
 
 def _repeat(number: int, cut: Cut, settings: Settings, n_reported_repeats: int | None) -> Repeat:
-    """Return one of ``n_reported_repeats`` repeats, which share at most 32 reports.
+    """Return a repeat, divided into parts so that all repeats report at most 32 times in total.
 
-    If ``n_reported_repeats`` is None, nothing is reported.
+    If ``n_reported_repeats``, the number of repeats, is None, nothing is reported.
     """
     is_random, seed = settings.order == "random", derive_seed(settings.seed, number)
     n_jobs = settings.n_threads

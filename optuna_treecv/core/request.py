@@ -197,7 +197,7 @@ class Request:
         return item_size * sum(n_outputs[method] for method in self.stored_methods)
 
     def compact_output(self, response: Array, method: str) -> Array:
-        """Return outputs in the dtype in which they are stored, which has few bytes."""
+        """Convert outputs to the compact dtype in which they are stored."""
         dtype: DTypeLike = self.cross_validation.output_type
         if self.classes is not None:
             is_code = method == "predict"
@@ -279,7 +279,7 @@ def folds_key(request: Request, repeat: Repeat) -> bytes:
 def score_cache(
     request: Request, repeat: Repeat, engine: str, parts: Sequence[object]
 ) -> ScoreCache:
-    """Return the cache for the scores of a repeat; its key lacks the free parameters."""
+    """Return the cache for the scores of a repeat; its key does not depend on free parameters."""
     cross_validation = request.cross_validation
     cache, data = cross_validation.shared.cache, cross_validation.data_key()
     folds = folds_key(request, repeat)

@@ -198,9 +198,10 @@ class Run:
         return bool(specs) and all(spec.cache.has(spec.key) for spec in specs.values())
 
     def group_of(self, repeat: Repeat) -> bytes:
-        """Return the group in which a batch may evaluate a repeat; b"" if it is evaluated alone.
+        """Return the group of a repeat; b"" if the repeat cannot be evaluated in a batch.
 
-        It is evaluated alone if its results are stored already or have no key.
+        Batches evaluate repeats of the same group. They skip a repeat whose results are already
+        stored or precomputed, or have no key.
         """
         try:
             results = self.results(repeat)

@@ -396,13 +396,13 @@ def check_verbose(verbose: int) -> None:
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise an error unless a value is one of the choices; unhashable values never are."""
+    """Raise an error unless a value is hashable and one of the choices."""
     if not isinstance(value, Hashable) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def check_integer(name: str, value: int, maximum: int) -> int:
-    """Return an integer argument as an int; raise an error unless it is in 1 to ``maximum``."""
+    """Return an integer argument as an int; raise an error unless it is from 1 to ``maximum``."""
     if not is_integer(value) or not 1 <= value <= maximum:
         raise ValueError(f"{name} must be an integer from 1 to {maximum}, got {value!r}.")
     return int(value)

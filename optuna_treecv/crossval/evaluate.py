@@ -81,7 +81,7 @@ _PLAIN = (int, float, str, NoneType)
 
 
 def _grid_of(estimators: Sequence[Any]) -> dict[str, tuple[Any, ...]]:
-    """Return the values of the parameters in which estimators differ, as a grid.
+    """Return a grid with the values of the parameters in which estimators differ.
 
     It is empty if the estimators are not all combinations of these values.
     """

@@ -233,7 +233,7 @@ def reason_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
 
 
 def block_correlation(losses: Losses, chosen: int) -> float:
-    """Return the correlation between losses of neighbouring quarters of blocks; 0 for other units.
+    """Return the correlation of losses between adjacent quarters of blocks; 0 for other units.
 
     The correlation is computed for the losses of the chosen candidate, and for the differences
     between the losses of the other candidates and these. The larger of both is returned.

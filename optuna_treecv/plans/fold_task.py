@@ -276,7 +276,7 @@ class FoldTask:
         return predicted
 
     def fitted(self, name: bytes, train: Array, test: Array) -> tuple[Any, Any, Any]:
-        """Return a fitted clone, None if its model is not finite, and the test rows."""
+        """Return a fitted clone, or None if its model is not finite, and X and y for testing."""
         estimator = clone(self.estimator)
         X, y = self._part(estimator, train)
         test_X, test_y = self._part(estimator, test.astype(np.intp), train)
@@ -436,7 +436,9 @@ def _in_this_process(max_bytes: int) -> Beginnings:
 def mean_loss(
     loss: Loss, fitted: Any, X: Any, y: Any, weights: Array | None, classes: Array | None
 ) -> FoldScores:
-    """Return the mean loss of a fitted estimator; it diverges if a prediction or a loss does.
+    """Return the mean loss of a fitted estimator.
+
+    The estimator has diverged if a prediction or a loss is not finite.
 
     Parameters
     ----------
@@ -568,7 +570,7 @@ def _mutation(estimator: Any) -> ValueError:
 
 
 def _is_finite(estimator: Any) -> bool:
-    """Return whether a compiled estimator's model is finite; others raise an error."""
+    """Return whether a compiled estimator's model is finite; True for other estimators."""
     last = last_step(estimator)
     if not isinstance(last, CompiledEstimator):
         return True
@@ -581,7 +583,7 @@ _POLL_SECONDS = 1.0
 
 
 def end_with(parent: int) -> None:
-    """End this process soon after its parent, if that is the process ``parent``.
+    """End this process soon after its parent ends, if ``parent`` is the id of its parent.
 
     joblib's workers outlive a process that is killed: they finish their tasks and then wait for
     minutes. Processes with another parent, such as Dask's workers, are not ended.

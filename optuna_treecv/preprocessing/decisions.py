@@ -457,7 +457,7 @@ class DividedPipeline(NamedTuple):
 
 
 def compiled_part(estimator: Any) -> CompiledEstimator | None:
-    """Return the compiled learner of an estimator or Pipeline that a kernel can run, or None."""
+    """Return the compiled learner if a kernel can run the whole estimator or Pipeline, or None."""
     if isinstance(estimator, CompiledEstimator):
         return estimator
     parts = split(estimator)

@@ -330,7 +330,7 @@ class FittedSteps:
         return min(counts, default=None)
 
     def why_form_varies(self, cuts: Iterable[Cut]) -> str:
-        """See the function. Kernels train the same models on sparse and dense rows."""
+        """Like the function, but "" for kernels, which train the same models on both forms."""
         return "" if self.is_compiled else why_form_varies(self._fitted, self.X, cuts)
 
     def layout_for(self, pipeline: Pipeline) -> RowLayout:
@@ -574,7 +574,7 @@ def _columns(X: Any, columns: np.ndarray) -> np.ndarray:
 
 
 def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
-    """Return moments and extremes of columns per training set without NaN, (n_sets, n_columns)."""
+    """Return moments and extremes of each set's columns, (n_sets, n_columns), ignoring NaN."""
     zeros = np.zeros(values.shape[1])
     nothing = Spread(zeros, zeros, zeros, zeros + np.inf, zeros - np.inf)
 
@@ -594,7 +594,7 @@ def _spreads_of_sets(values: np.ndarray, chunks: Chunks) -> Spread:
 
 
 def _spread_of_known(block: np.ndarray) -> Spread:
-    """Return moments and extremes of the columns of an array (n_rows, n_columns) without NaN."""
+    """Return moments and extremes of the columns of an array (n_rows, n_columns), ignoring NaN."""
     is_known = ~np.isnan(block)
     n_known = is_known.sum(axis=0)
     low = np.where(n_known, np.fmin.reduce(block), np.inf)

@@ -37,7 +37,7 @@ class Kind(Enum):
 
 
 class ModelsFrom(Enum):
-    """How the models after the transformers are trained, on which their kinds depend."""
+    """How the models after the transformers are trained; it determines the transformers' kinds."""
 
     KERNEL = "by a kernel, which may run transformers too"
     PARTIAL_FIT = "by partial_fit, behind transformers that are fitted once or incremental"

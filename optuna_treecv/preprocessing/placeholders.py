@@ -79,7 +79,7 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self._is_from_sklearn = type(step).__module__.startswith("sklearn.")
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Check rows as the replaced step does, and also call a step that runs in Python."""
+        """Check rows as the replaced step does, and try a step that runs in Python on them."""
         if not self.in_python:
             if sparse.issparse(X) and self.step.with_mean:
                 clone(self.step).fit(X)  # raises its own error

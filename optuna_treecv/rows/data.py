@@ -383,7 +383,7 @@ class Data:
     def _place(
         self, layout: RowLayout, order: np.ndarray, begins: Callable[[], np.ndarray] | None
     ) -> tuple[RemoteBlocks, PreparedRows]:
-        """Place the rows in ``order`` in remote blocks; return these and the first row of X."""
+        """Place the rows in ``order`` in remote blocks; return the blocks and X's first row."""
         assert begins is not None
         if layout.target == "class":
             self.classes()  # those of all rows

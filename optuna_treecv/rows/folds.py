@@ -150,7 +150,7 @@ class Splits:
         return np.concatenate([self.test_rows(chunk) for chunk in range(first, last)])
 
     def begins(self) -> np.ndarray:
-        """Return the offset of each chunk's test rows among all test rows, and their number."""
+        """Return the offsets of the chunks among all test rows, and the number of these rows."""
         sizes = [len(self.tests[self.number(chunk)]) for chunk in range(self.n_folds)]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
@@ -252,7 +252,7 @@ class Folds:
         return np.sort(self.order[begins[chunk] : begins[chunk + 1]]).astype(np.intp)
 
     def tested_from(self, first: int, last: int) -> np.ndarray:
-        """Return the test rows' indices of the chunks first to last - 1, in prepared order."""
+        """Return the indices of the test rows of chunks first to last - 1, in prepared order."""
         if self.bounds is None:
             begin, end = (chunk * self.n_rows // self.n_folds for chunk in (first, last))
         else:
@@ -375,7 +375,7 @@ Cut = Folds | Splits
 
 
 def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
-    """Return which columns are present in X but absent from each fold's training set.
+    """Return, for each fold, which columns have entries in X but none in the training set.
 
     Parameters
     ----------

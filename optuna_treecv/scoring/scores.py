@@ -114,7 +114,7 @@ class TestedRows:
         return self._responses[method]
 
     def in_folds(self, rows: Array) -> Array:
-        """Return a mask of the folds that contain any row of a mask of rows."""
+        """Return a mask of the folds that contain any of the rows in the mask ``rows``."""
         return rows if self.begins is None else np.logical_or.reduceat(rows, self.begins)
 
     def diverged(self) -> Array:

@@ -152,7 +152,7 @@ class Trials:
         return result.mean
 
     def _evaluate(self, trial: optuna.Trial) -> CVResult:
-        """Evaluate a trial, again if the scorer turns out to return several scores."""
+        """Evaluate a trial; repeat this if the scorer turns out to return several scores."""
         try:
             return self.evaluator.evaluate(trial)
         except (FoldsFailed, NoNumber) as error:

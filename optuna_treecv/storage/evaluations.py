@@ -100,7 +100,7 @@ def record(
 
 
 def _is_counted(connection: sa.Connection, key: str, since: datetime | None) -> bool:
-    """Return whether an evaluation with this key has counted row updates.
+    """Return whether another evaluation already counts the row updates for this key.
 
     In PostgreSQL, also lock the key until the end of the transaction.
     """

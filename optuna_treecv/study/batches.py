@@ -63,7 +63,7 @@ class Batches:
 
     @contextmanager
     def call(self) -> Generator[None]:
-        """Count a call of the objective as running, so that other calls wait for its request."""
+        """Count a call of the objective as running, so that batches wait until it adds its run."""
         with self._changed:
             self._n_inside += 1
             self._n_expected = max(self._n_expected, self._n_inside)
@@ -75,7 +75,7 @@ class Batches:
                 self._changed.notify_all()
 
     def compute(self, run: Run, others: Callable[[], Iterable[Run]] | None = None) -> None:
-        """Compute the results of a run in one batch with concurrent ones, if possible.
+        """Compute the results of a run, in one batch with concurrent runs if possible.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Batches:
     def _evaluate(
         self, taken: list[_Request], others: Callable[[], Iterable[Run]] | None = None
     ) -> None:
-        """Evaluate requested runs, and later ones that no other worker is computing."""
+        """Evaluate the requested runs, and runs of later trials that no other worker evaluates."""
         leased_keys = set() if self.leases is None else self.leases.leased_keys()
         runs = [request.run for request in taken]
         if others is not None:
@@ -159,7 +159,7 @@ class Batches:
         return prefetched
 
     def _join(self, request: _Request) -> list[_Request]:
-        """Return a batch for this thread to evaluate; empty if another thread has done so."""
+        """Return the batch that this thread must evaluate; empty if another thread has done so."""
         with self._changed:
             self._waiting.append(request)
             self._changed.notify_all()

@@ -350,7 +350,7 @@ def differences_from_best(
 
 
 def _may_be_indistinguishable(contest: Contest, trial: FrozenTrial, level: float) -> bool:
-    """Return whether a trial may be indistinguishable from the best one.
+    """Return whether the fold scores are needed to distinguish a trial from the best one.
 
     Only the attributes of the trials are needed: the standard deviation of a difference is at most
     the sum of both standard deviations. Therefore the fold scores of most trials need not be read.
@@ -418,7 +418,7 @@ def known_direction(searched: Sequence[str]) -> dict[str, str] | None:
 
 
 def _directions(simpler: Opaque, searched: Sequence[str]) -> Mapping[str, str]:
-    """Return ``simpler`` after checking it; if it is None, its default."""
+    """Return the argument ``simpler`` after checking it, or its default if it is None."""
     if simpler is None:
         if (direction := known_direction(searched)) is not None:
             return direction

@@ -82,7 +82,7 @@ def _output_method(run: Run) -> str:
 
 
 def most_trials(n_outputs: int) -> int:
-    """Return the number of trials to select from; each has ``n_outputs`` float32 outputs."""
+    """Return how many trials to select from, if each has ``n_outputs`` float32 outputs."""
     return int(np.clip(_MAX_OUTPUT_BYTES // (4 * n_outputs), _N_BEST, _MAX_TRIALS))
 
 
@@ -117,7 +117,7 @@ class Candidates:
         self._trial_losses = self.losses(self._outputs)
 
     def losses(self, outputs: Array) -> Losses:
-        """Return the losses of outputs of shape (n_outputs, n_tests, ...), by rows if possible."""
+        """Return the losses of outputs (n_outputs, n_tests, ...), from row scores if possible."""
         run, tested = self._run, self._tested
         if self._scores_rows:
             return losses_per_unit(losses_per_test(run, outputs, tested), tested)
@@ -125,7 +125,7 @@ class Candidates:
         return Losses(losses_per_fold(run, outputs, tested) * shares, shares, "folds")
 
     def select(self, draw: Array | None = None) -> tuple[list[int], Array]:
-        """Return the selected members and their mean output; ``draw`` weights the rows or folds.
+        """Return the selected members and their mean output; ``draw`` contains bootstrap weights.
 
         Of all prefixes of the greedy sequence, the best one is returned, so there may be fewer
         than ``size`` members.

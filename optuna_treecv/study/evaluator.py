@@ -175,7 +175,7 @@ class Evaluator:
 
     @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
-        """The distribution of each parameter; empty if a callable suggests for itself."""
+        """The distribution of each parameter; empty if a callable suggests the parameters."""
         return {name: axis.distribution for name, axis in self.space.axes.items()}
 
     def fingerprint(self) -> str:
@@ -193,7 +193,7 @@ class Evaluator:
                 raise ValueError(difference)
 
     def run_at(self, params: Params | None) -> Run:
-        """Return the run for parameter values; None: for the estimator as given."""
+        """Return the run for parameter values; if they are None, for the estimator as given."""
         return run_for(self.cross_validation, *self.space.candidate(params))
 
     def run_of(self, trial: FrozenTrial) -> Run:

@@ -82,7 +82,7 @@ class GridSampler(optuna.samplers.GridSampler):
             study.stop()
 
     def _get_unvisited_grid_ids(self, study: optuna.Study) -> list[int]:
-        """Return the unvisited points; if there are none, failed ones; else running ones."""
+        """Return the points without a trial, or else the failed ones, or else the running ones."""
         return [x for x in next(filter(None, self._open_points(study)), ()) if x is not None]
 
     def _open_points(self, study: optuna.Study) -> tuple[set[int | None], ...]:

@@ -255,7 +255,7 @@ def _nested(
 
 
 def _check_folds(run: Run) -> None:
-    """Raise ValueError if folds cannot be left out in pairs."""
+    """Raise ValueError if folds cannot be held out in pairs."""
     request = run.request
     cut = request.cross_validation.repeats[0].cut
     tested = request.cross_validation.tested(run.method_name)
@@ -278,7 +278,7 @@ def _check_folds(run: Run) -> None:
 
 
 def _pair_scores(cross_validation: CrossValidation, scores: Array) -> Array:
-    """Return the scores of models that leave out two folds, of shape (n_repeats, k, k).
+    """Return the scores of models that hold out two folds, of shape (n_repeats, k, k).
 
     Entry [r, i, j] is the score on fold j of the model that is trained without folds i and j.
     """

@@ -312,7 +312,7 @@ class TreeCVObjective:
         simpler: Simpler | None = None,
         kind: Literal["refit", "kfold_average"] = "refit",
     ) -> Estimator:
-        """Return the estimator of the best trial, or of the trial that a rule chooses, fitted.
+        """Return the fitted estimator of the best trial, or of the trial that a rule chooses.
 
         A warning is emitted if a parameter value of the trial is at the edge of its range.
 

@@ -275,7 +275,7 @@ class Race(Watch):
         self.pruner.tell(self.trial, part, comparison)
 
     def before_trees(self, grown: TreeProgress) -> None:
-        """Pass the comparison of a growing ensemble with the best trial's final one to the pruner.
+        """Compare a growing ensemble with the best trial's final ensemble, and inform the pruner.
 
         The ensembles of the first fold are compared. In boosting, later trees improve the loss
         less than earlier ones. Therefore each remaining tree is assumed to improve it as much as

@@ -339,7 +339,7 @@ class RacingPruner(optuna.pruners.BasePruner):
 
 
 def _rank_to_reach(study: optuna.Study) -> int:
-    """Return the rank that a trial must have a chance to reach; 1 is the best.
+    """Return the rank that a trial must still be able to reach, or it is pruned; 1 is the best.
 
     ``TPESampler`` treats the best trials, up to this rank, as good ones, and pruned trials as
     worse than all completed ones. If all trials that cannot become the best one were pruned, it

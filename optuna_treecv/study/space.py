@@ -184,7 +184,7 @@ def axis_of(values: Sequence[ParamValue], *, are_choices: bool = False) -> Axis:
 
 
 def _choices(plain: Sequence[ParamValue], texts: Sequence[str]) -> list[ParamValue]:
-    """Return the codes of values: strings for objects and for values that are equal to another."""
+    """Return the codes of values: strings for objects and for values that equal another value."""
     counts = Counter(plain)
     counts[_OBJECT] = 2
     used = {x for x in plain if counts[x] == 1}
@@ -336,7 +336,7 @@ class Space:
         return {name: value for name, value in values.items() if value is not NOT_SET}
 
     def candidate(self, params: Params | None) -> Candidate:
-        """Return the candidate for values given by a user; None: for the estimator as given."""
+        """Return the candidate for a user's values; if None, for the estimator as given."""
         if params is not None:
             return self._at_values(params, "params", may_have_more=False, n_epochs=None)
         if self.example is None:

@@ -62,7 +62,7 @@ _MAX_REPORTS = 32 - LEAD_STEPS
 
 
 def plan_growth(name: str, request: Request) -> Plan | Declined:
-    """Return the plan "boosting" or "bagging", or the reason why the estimator does not fit it."""
+    """Return the plan "boosting" or "bagging", or the reason why it cannot be used."""
     prefix, last = divided(request.estimator)
     kind = kind_of(last)
     is_of_engine = kind is not None and kind.is_boosted == (name == "boosting")
@@ -213,7 +213,7 @@ class GrowingFolds:
         self._n_begun = self._n_reported = 0
 
     def events(self, watch: Watch) -> Generator[TreeProgress]:
-        """Grow the ensembles, first that of the first fold, and yield the scores so far."""
+        """Grow the ensembles, beginning with the first fold, and yield the scores so far."""
         n_folds = self._folds.cut.n_folds
         for step, end in enumerate(self._folds.ends):
             self._folds.grow([0], end, self._sink.cost)

@@ -187,7 +187,7 @@ class GrownFolds:
             self._release(chunk)
 
     def _steps_of(self, fold: Fold, end: int) -> Iterator[tuple[int, TreeLimit]]:
-        """Grow an ensemble; yield the numbers of trees and the limits to score."""
+        """Grow an ensemble; yield each (number of trees, limit) that must be scored."""
         growth = fold.growth
         assert growth is not None
         wanted = range(1, end + 1) if self.is_best else sorted({end, *self._wanted})
@@ -228,7 +228,7 @@ class GrownFolds:
         self._cache.close()
 
     def _release(self, chunk: int) -> None:
-        """Release a fold to trials of other sizes, but keep its scores."""
+        """Release a fold for trials with another number of trees, but keep its scores."""
         fold = self._folds[chunk]
         outputs = fold.outputs if self._request.needs_predictions else {}
         self._folds[chunk] = Fold(None, dict(fold.scores), outputs, dict(fold.oob_scores))

@@ -92,7 +92,7 @@ class BoostedGrowth(WarmGrowth):
         self._predicted: dict[str, tuple[int, np.ndarray]] = {}
 
     def forget_rows(self) -> None:
-        """Release the memory of the rows of the fold, also of those in staged predictions."""
+        """Release the memory of the rows of the fold, and the staged predictions that use them."""
         super().forget_rows()
         self._staged = {}
 
@@ -240,7 +240,7 @@ class BaggedGrowth(WarmGrowth):
         return total / n_trees
 
     def forget_rows(self) -> None:
-        """Release the memory of the rows of the fold, also of the test rows in float32."""
+        """Release the memory of the rows of the fold, including the float32 test rows."""
         super().forget_rows()
         self._test = None
 

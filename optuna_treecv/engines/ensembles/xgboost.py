@@ -112,7 +112,7 @@ class XGBoostGrowth(Growth):
         return LEAF_BYTES * leaves * n_classes * self.n_trees
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Grow the booster up to ``n_trees`` trees, several of them per call in its thread."""
+        """Grow the booster up to ``n_trees`` trees; each call in its thread adds several trees."""
         while self.n_trees < n_trees:
             if self.n_trees == self._n_updates:
                 n_added = min(n_trees - self.n_trees, _TREES_PER_CALL)
@@ -121,7 +121,7 @@ class XGBoostGrowth(Growth):
             yield self.n_trees
 
     def _update(self, n_added: int, wanted: Collection[int]) -> dict[int, np.ndarray]:
-        """Add trees, and return the predictions for those numbers of trees that are ``wanted``."""
+        """Add trees, and return the predictions for each number of trees that is in ``wanted``."""
         predicted = {}
         for n_trees in range(self._n_updates + 1, self._n_updates + n_added + 1):
             self._booster.update(self._train, n_trees - 1)

@@ -235,7 +235,7 @@ class NeighborLists(NamedTuple):
         return self.distances.astype(np.float32) if self.is_float32.any() else self.distances
 
     def find_ties(self) -> Array:
-        """Return a mask of distances that equal the next one, or if either is not finite."""
+        """Return whether each distance equals the next one, or one of them is not finite."""
         following = self.distances[:, 1:]
         with np.errstate(invalid="ignore"):
             gaps = following - self.distances[:, :-1]
@@ -476,7 +476,7 @@ class NeighborFolds(Family):
         return (k < 1) | (k > lists.n_certain) | (is_weighted[:, None] & is_rounded)
 
     def _find_tie_effects(self, lists: NeighborLists, values: Array) -> TieEffects:
-        """Return whether the choice and the order among equal distances matter, for each k."""
+        """Return, for each k, the effects of the choice and of the order among equal distances."""
         n_replaceable = np.zeros(lists.distances.shape, int)
         order_matters = np.zeros(n_replaceable.shape, bool)
         ties = lists.find_ties()

@@ -286,7 +286,7 @@ class GLMFolds(Family):
             yield slice(first, last), np.concatenate(predictors).transpose(1, 0, 2)
 
     def _solve_models(self, chunks: Chunks, cache: ArrayCache) -> tuple[Array, Objective]:
-        """Return the models of all folds, and their objective or the first of several.
+        """Return the models of all folds, and their objective; if there are several, the first.
 
         The models are of shape (n_candidates, n_chunks, n_outputs, width).
         """

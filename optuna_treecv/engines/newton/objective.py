@@ -258,7 +258,7 @@ class Objective:
 
     @cached_property
     def sample(self) -> Objective:
-        """The objective on a sample of the rows; its minimum is close to the one of all rows.
+        """The objective on a sample of the rows, whose minimum is close to that for all rows.
 
         The sample has evenly spaced rows, which represent all rows by their weights, and the rows
         farthest from the mean. The latter include rows of rare categories, whose coefficients

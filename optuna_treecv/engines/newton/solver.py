@@ -511,7 +511,7 @@ class JointLBFGS:
         return minima.reshape(-1, *self._shape)
 
     def approach_minima(self, max_decrement: float) -> np.ndarray:
-        """Return models closer to the minima, after few passes or below the given decrement."""
+        """Return improved models; stop after a few passes, or when decrements are small enough."""
         active = np.arange(len(self._models))
         ended = self._iterate(active, max_decrement, _PASSES_OF_FULL_MODEL)
         models = self._previous.copy()  # those whose gradients were computed

@@ -562,7 +562,7 @@ class _Limits(NamedTuple):
     tolerance: np.ndarray
 
     def ratios(self, norms: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return the error bound of each row relative to the tolerance, the largest of targets.
+        """Return each row's largest error bound over all targets, relative to the tolerance.
 
         Parameters
         ----------
@@ -575,7 +575,7 @@ class _Limits(NamedTuple):
         return np.asarray(bounds.max(axis=-2))
 
     def select(self, rows: slice | np.ndarray, alpha_index: int | None = None) -> "_Limits":
-        """Return the limits for a selection of rows, and of one alpha unless that is None."""
+        """Return the limits for a selection of rows, and for one alpha if its index is given."""
         arrays = self if alpha_index is None else (array[alpha_index] for array in self)
         per_norm, per_square, tolerance = arrays
         return _Limits(per_norm[:, rows], per_square[:, rows], tolerance)

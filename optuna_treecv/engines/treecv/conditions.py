@@ -74,7 +74,7 @@ def why_no_tree(request: Request) -> str:
 
 
 def why_not_in_tree(request: Request) -> str:
-    """Return the reason why "auto" does not train incrementally, whatever the folds; else ""."""
+    """Return the reason why "auto" does not train incrementally with any folds; else ""."""
     if why := why_not_incremental(request):
         return why
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):

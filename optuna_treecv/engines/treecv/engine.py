@@ -400,14 +400,15 @@ class EarlyLanes:
         self.lanes = [Lane(scores()) for _ in self.learners]
 
     def evaluate(self) -> tuple[list[ArrayThenCount], list[int]]:
-        """Walk the tree; return the outputs of the learners and the indices of these learners.
+        """Walk the tree; return the outputs of the remaining learners, and their indices.
 
         Returns
         -------
         outputs : list of ArrayThenCount
             The outputs of each learner. Their counts are not set.
         members : list of int
-            The index of each of these learners. Fewer than half of them may have been pruned.
+            The index of each of these learners. Some of them, fewer than half, may have been
+            pruned.
         """
         self._first_pass()
         pending = None

@@ -107,7 +107,7 @@ class SharedLearner:
 
     @cached_property
     def _settings(self) -> list[bytes]:
-        """For each breakpoint, and for any later row, the key of the influential parameters.
+        """The keys of the influential parameters up to each breakpoint, and after the last one.
 
         They are computed lazily, because trials with stored results do not need them.
         """
@@ -143,7 +143,7 @@ class SharedLearner:
     def test_phase(
         self, state: Branch, phase: Phase, rows: Rows, ends: Sequence[int], out: np.ndarray
     ) -> Generator[int]:
-        """Test a model on each row of a phase just before training on it, as far as not cached.
+        """Test a model on each row of a phase just before training on it; reuse cached outputs.
 
         Like ``walk.test_then_train``, it yields after each row count in ``ends``, when ``out`` has
         the outputs for the rows so far. ``rows`` are the rows of the phase in training order.

@@ -108,7 +108,7 @@ class Descent:
         self._enqueue(Waiting(self.plan.root, state, phase, phase.start, phase.stop))
 
     def add(self, node: Node, state: Any, parent: Node | None = None) -> None:
-        """Add the model of a node; or the parent's model, which must still be trained."""
+        """Add a node with its model, or with that of ``parent``, which must be trained first."""
         if parent is not None:
             phase = self.plan.phase(parent, node)
             self._enqueue(Waiting(node, state, phase, phase.start, phase.stop))

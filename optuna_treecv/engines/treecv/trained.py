@@ -315,7 +315,7 @@ class WalkedPlan(TrainedPlan):
     def _read(
         self, candidate: Candidate, repeat: Repeat, learner: Learner, memory: np.ndarray
     ) -> TestedFolds:
-        """Return all folds as tested, given the ``memory`` of their stored outputs."""
+        """Return the tested folds of a repeat, whose outputs are read from ``memory``."""
         leaves = self.leaves_for(candidate, repeat, learner)
         assert leaves.outputs is not None
         leaves.outputs.take(memory)

@@ -201,7 +201,7 @@ def trains_pairs(learner: Trainer) -> TypeGuard[PairTrainer]:
 
 
 def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, right: Any) -> int:
-    """Train two copies of a node's state to the states of its children; return the row updates."""
+    """Train two copies of a node's state into its children's states; return the row updates."""
     phase, other_phase = (plan.phase(node, child) for child in plan.split(node))
     learner.update_both(left, phase, right, other_phase)
     return phase.n_updates + other_phase.n_updates
@@ -210,7 +210,7 @@ def train_both(plan: Partition, learner: PairTrainer, node: Node, left: Any, rig
 def _train_in_pairs(
     plan: Partition, learner: PairTrainer, pending: list[Pending]
 ) -> tuple[list[Pending], int]:
-    """Train all pending subtrees that have a parent's state to their own states, in pairs.
+    """In pairs, train the states of all pending subtrees that still have their parent's state.
 
     The last of them has the longest phase. It is divided into pieces, and each piece is trained
     together with the phase of another subtree.

@@ -1,1 +1,1 @@
-"""The nearest of some rows, by products of matrices."""
+"""Searches for the nearest rows, by products of matrices."""

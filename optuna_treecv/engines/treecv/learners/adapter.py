@@ -179,7 +179,7 @@ class Adapter:
 
     @contextmanager
     def _naming(self) -> Generator[None]:
-        """Add to errors where in X the offending entry is."""
+        """Return a context that adds the position of an invalid entry of X to errors."""
         of_steps = nullcontext() if self.before is None else self.before.naming()
         with of_steps, naming_entries(self.rows.X, self.rows.order):
             yield

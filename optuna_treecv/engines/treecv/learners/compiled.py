@@ -212,7 +212,7 @@ class UnsupervisedEstimator(KernelEstimator):
     """A compiled estimator that is trained on X without targets."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train from scratch, in one pass or, if it is a parameter, in ``n_epochs`` passes.
+        """Train from scratch in ``n_epochs`` passes; in one pass if there is no such parameter.
 
         Parameters
         ----------

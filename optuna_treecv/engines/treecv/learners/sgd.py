@@ -50,7 +50,7 @@ class AveragedSGD(LinearEstimator):
         return super().bound(n_seen) - late
 
     def breakpoints(self) -> tuple[int, ...]:
-        """Return a tuple with the number of rows after which averaging begins, empty without."""
+        """Return (the number of rows after which averaging begins,), or () without averaging."""
         return (int(self.average_start),) if self.average else ()
 
     @property
