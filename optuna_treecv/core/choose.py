@@ -67,7 +67,7 @@ def request_for(
     cross_validation : CrossValidation
     estimator : estimator
     n_epochs : int or None
-        The number of epochs for this estimator; None: that of the settings.
+        The number of epochs for this estimator; None: the number in the settings.
     searched : collection of str
         The names of the parameters that a search sets.
     **wants : bool or str
@@ -92,8 +92,8 @@ def request_for(
 def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     """Return the plan of the first engine that ``method`` allows and that accepts the request.
 
-    The last engine accepts any estimator. Warn once if the choice of the engine may surprise the
-    user.
+    The last engine accepts any estimator that has ``fit``. Warn once if the choice of the engine
+    may surprise the user.
 
     Raises
     ------
@@ -167,7 +167,9 @@ def _check_epochs(request: Request, plan: Plan, fit_reason: str) -> None:
 def ask_engines(
     request: Request, engines: Sequence[Engine]
 ) -> Iterator[tuple[Engine, Plan | Declined]]:
-    """Yield each engine that ``method`` allows with its plan or refusal, up to the first plan.
+    """Yield (engine, its plan or refusal) for the engines that ``method`` allows.
+
+    The iteration ends after the first plan.
 
     Raises
     ------
@@ -297,7 +299,7 @@ def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) ->
     if function is None or request.classes is None or len(request.classes) != 2:
         return
     if getattr(scorer, "error_score", None) is not None:
-        return  # a scorer with this label fails on each fold, which gives the error_score
+        return  # a scorer with a wrong label fails on each fold and then returns the error_score
     defaults = {name: p.default for name, p in signature(function).parameters.items()}
     arguments = defaults | score._kwargs
     # pos_label is ignored for other values of ``average``, except by average_precision_score.
@@ -333,14 +335,13 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
         )
 
 
-#: The minimum number of rows per fold for the mean over folds of a score that is not a mean over
-#: rows. There is a warning for smaller folds.
+#: For scores that are not means over rows: there is a warning if a fold has fewer test rows.
 MIN_ROWS_PER_FOLD = 30
-#: The minimum number of rows of each class per fold for such a mean, if rows have classes.
+#: Likewise, there is a warning if a fold has fewer test rows of a class.
 MIN_ROWS_PER_CLASS = 5
 
-# For scorers of regressors that are not means over rows, the most similar scorer that is one. The
-# default is "neg_mean_squared_error".
+# For scorers of regressors that are not means over rows, the most similar scorer that is a mean
+# over rows. The default is "neg_mean_squared_error".
 _SIMILAR_MEANS = {
     "neg_root_mean_squared_log_error": "neg_mean_squared_log_error",
     "neg_median_absolute_error": "neg_mean_absolute_error",
@@ -350,7 +351,7 @@ _SIMILAR_MEANS = {
 
 
 def _small_folds_warning(metric: Metric, request: Request) -> str:
-    """Return a warning if folds are too small for the mean of a score over folds; else ""."""
+    """Return a warning if folds are so small that a mean score misleads; else ""."""
     if not isinstance(metric, Scorer) or metric.is_mean:
         return ""
     data, codes = request.data, None
@@ -401,14 +402,14 @@ def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, s
 
     Return None if there is no such score: for estimators without targets, for "hinge", for scorers
     that may use more than predictions, and for scorers of classifiers that are not means over
-    rows. The latter give a constant a trivial score, such as an F1 of 0, with a warning that could
-    only be suppressed by changing the warning filters of the whole process.
+    rows. Such a scorer gives a constant prediction a trivial score, such as an F1 of 0, and a
+    warning that could only be suppressed by changing the warning filters of the whole process.
 
     Parameters
     ----------
     metric : Loss, Scorer or Pooled
     estimator : estimator
-        A classifier or a regressor.
+        A classifier or a regressor; None is returned for other estimators.
     data : Data
         The rows as given.
     """

@@ -46,7 +46,7 @@ class RowProgress(NamedTuple):
     candidate : int
         The index of the candidate in ``Work.candidates``.
     step : int
-        The number of sixteenths of a training pass that are done, or ``NESTED_STEP``.
+        The number of completed sixteenths of a training pass, or ``NESTED_STEP``.
     scores : RowScores
         The scores of all rows that have been tested so far.
     was_pruned : bool
@@ -70,7 +70,7 @@ class TreeProgress(NamedTuple):
     value : float
         The mean score of the folds that have been evaluated so far.
     n_trees, n_folds : int
-        The number of trees, and the number of folds whose ensembles have that many trees.
+        The number of trees, and the number of folds whose ensembles have this number of trees.
     n_left : int
         The number of trees that may still be added in these folds.
     scores : RowScores or None
@@ -95,19 +95,19 @@ class TestedFolds(NamedTuple):
     candidate : int
     folds : Node
     n_needed : int
-        The number of row updates that their models need, including cached models.
+        The number of row updates that the models of these folds need, including cached models.
     predictions : TestedRows or None
         None if predictions are not requested or are scored by the engine itself.
     scores : FoldScores or None
         None: scores are computed from the predictions, except those that ``called`` returns.
     called : callable or None
-        (folds) -> a mapping from metric indices to scores that cannot be computed from
-        predictions.
+        (folds) -> the scores by those scorers that are called once per fold, as a mapping from the
+        index of the metric.
     pooled : ndarray of shape (n_metrics, 2) or None
         The pooled scores of the repeat and their standard errors, if they were stored.
     record : ArrayThenCount, ndarray or None
-        The record to store if these folds complete a ``ResultSpec``; None: the scores of all its
-        folds are stored.
+        The record to store if these folds complete a ``ResultSpec``. If it is None, the scores of
+        all its folds are stored, or nothing if the ``ResultSpec`` has a ``read``.
     seconds : float or None
         The time that these folds have taken; None: unknown.
     n_uncounted : int
@@ -147,7 +147,8 @@ class FoldModels(NamedTuple):
 class Failed(Exception):
     """The failure of a plan: ``evaluate`` yields it as an event, ``predict`` raises it.
 
-    It is the last event of the candidate.
+    It is the last event of the candidate, unless it is about single folds and
+    ``Search.tries_all_folds`` is true.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ class Failed(Exception):
     folds : Node or None
         The folds that failed; None: all requested folds.
     stands : bool
-        Whether ``error`` is raised if refitting the folds raises an error that is not a
+        Whether ``error`` is raised instead if refitting the folds raises an error other than a
         ValueError.
     """
 
@@ -209,12 +210,11 @@ class Results(NamedTuple):
     fingerprint : str
         The fingerprint of the rows.
     group : bytes
-        Candidates of the same group are evaluated in one call; empty: each candidate is evaluated
-        alone.
+        The group of the candidate. Candidates of the same group are evaluated in one call. If the
+        group is empty, the candidate is evaluated alone.
     specs : dict of int to ResultSpec
-        The stored results. Each contains the scores of consecutive folds; its key is the index
-        after the last of them. The first fold is the one after the last fold of the previous
-        result.
+        Maps the end of a range of consecutive folds to the stored result of this range. A range
+        begins where the previous one ends; the first range begins at fold 0.
     n_bytes : int
         The number of bytes that a batch needs for this candidate besides its scores.
     bound : object
@@ -258,8 +258,9 @@ class Cost:
     n_needed : int
         The number of row updates that all models need, including cached models.
     n_uncounted : int
-        The number of row updates that a batch has made for results in the store. The first trial
-        that is recorded in the store with these results counts them as ``n_updates``.
+        The row updates of a batch whose results were stored for other processes, which are not in
+        ``n_updates``. They are counted only once: by the first trial with these results that is
+        recorded in the store.
     seconds, seconds_prepare : float
         The time of the evaluation, and the time for preparing the rows.
     """
@@ -331,7 +332,8 @@ class Capabilities:
     ----------
     free_parameters : collection of str
         The parameters that affect neither the choice of the engine nor the plan, as long as their
-        values are positive and finite numbers.
+        values are positive and finite numbers. Other values, such as ``alpha=0`` of ``Ridge``,
+        need a new plan.
     shared_parameters : tuple of str
         The parameters in which the candidates of one ``evaluate`` call may differ.
     is_incremental : bool
@@ -404,12 +406,13 @@ class Declined(NamedTuple):
     free_parameters : collection of str
         The parameters that do not affect the refusal.
     relevance : {0, 1, 2}
-        The user is shown the reason with the highest relevance: 2 if the engine is made for
-        estimators of this kind, 1 if no engine is.
+        How relevant the reason is to the user, who is shown the most relevant one: 2 for an engine
+        that is made for estimators of this kind, 1 for the engine whose reason is shown if there
+        is no such engine, else 0.
     warning : str
         The reason to state in a warning if folds are fitted one by one because of this refusal.
     offer : str
-        A sentence about what the engine would do if ``method`` were its name.
+        A sentence about what the engine would do if ``method`` named it.
     """
 
     reason: str
@@ -457,7 +460,7 @@ class Plan(ABC):
         return self.request.cross_validation.repeats_for(self.n_epochs)
 
     def with_request(self, request: Request) -> "Plan":
-        """Return a copy of the plan for another request to evaluate the same candidates."""
+        """Return a copy of the plan for another request that has the same candidates."""
         other = copy(self)
         other.request = request
         if self.fallback is not None:
@@ -473,7 +476,7 @@ class Plan(ABC):
         """
 
     def prepare(self) -> None:  # noqa: B027  # most plans prepare rows in evaluate
-        """Prepare the rows. Errors in the data are therefore raised before the first trial."""
+        """Prepare the rows, so that errors in the data are raised before the first trial."""
 
     @abstractmethod
     def cost(self) -> str:
@@ -514,8 +517,8 @@ class Engine:
     rows : {"local", "remote", "any"}
         Where the rows may be: in this process (in memory or on disk), or on other machines.
     nests_by : callable or None
-        (estimator) -> the name of the parameter whose smaller values give a prefix of the same
-        model, such as "n_estimators"; "" if there is no such parameter.
+        (estimator) -> the name of a parameter, such as "n_estimators", for which the model with a
+        smaller value is the beginning of the model with a larger value; "" if there is none.
     """
 
     name: str
@@ -536,7 +539,7 @@ def specs_of_scores(
 ) -> Mapping[int, ResultSpec]:
     """Return the ``specs`` of ``Results`` for all fold scores of a repeat.
 
-    It is empty if row scores are needed, because these are not stored.
+    Return an empty mapping if row scores are needed, because these are not stored.
     """
     if request.needs_rows or stored.cache is None or not stored.settings:
         return {}

@@ -70,7 +70,7 @@ class Request:
     given_epochs : int or None
         The requested number of epochs; None: no number was requested.
     asks_for_passes : bool
-        Whether incrementally trained models are requested, instead of the models of ``fit``.
+        Whether incrementally trained models are requested instead of the models of ``fit``.
     searched : collection of str
         The names of the parameters that a search sets. Their values in ``estimator`` are not
         checked.
@@ -79,12 +79,13 @@ class Request:
     is_scored : bool
         Whether the estimator is scored; otherwise it is only fitted or used for predictions.
     wants_rows : bool
-        Whether the scores of rows are needed, if the first optimised metric has row scores.
+        Whether the row scores of the first optimised metric are needed, if it has any.
     first_optimized : int
         The index of the optimised metric that is used as the first one.
     wants_average : str
         If the models of all folds are to be averaged, the beginning of the error message for
-        models that cannot be averaged; otherwise "". Such models are not shared with other runs.
+        models that cannot be averaged; otherwise "". If models are to be averaged, they are not
+        shared with other runs.
     """
 
     cross_validation: CrossValidation
@@ -131,7 +132,7 @@ class Request:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether the first optimised score is pooled and therefore has no fold scores."""
+        """Whether the first optimised score is pooled, in which case it has no fold scores."""
         return isinstance(self.scoring.first, Pooled)
 
     @property
@@ -249,7 +250,7 @@ class FoldScorer:
     ) -> FoldScores:
         """Return the fold scores by all metrics.
 
-        ``called`` has the scores of scorers that need more than predictions, by metric index.
+        ``called`` has the scores by the scorers that are called once per fold, by metric index.
         """
         request = self.request
         metrics, classes = request.scoring.metrics, request.classes
@@ -279,7 +280,10 @@ def folds_key(request: Request, repeat: Repeat) -> bytes:
 def score_cache(
     request: Request, repeat: Repeat, engine: str, parts: Sequence[object]
 ) -> ScoreCache:
-    """Return the cache for the scores of a repeat; its key does not depend on free parameters."""
+    """Return the cache for the scores of a repeat.
+
+    ``ScoreCache.for_candidate`` adds the free parameters of a candidate to its key.
+    """
     cross_validation = request.cross_validation
     cache, data = cross_validation.shared.cache, cross_validation.data_key()
     folds = folds_key(request, repeat)

@@ -2,9 +2,9 @@
 
 All state that changes during an evaluation is in this module. For each repeat, a run looks up
 stored results by the keys of the plan, lets the plan evaluate the missing folds, scores their
-predictions, reveals the scores of one part of the folds after another, and stores new results. If
-a plan fails for a candidate, the folds are refitted one by one, unless ``method`` is the name of
-the engine.
+predictions, makes the scores of the folds available part by part, and stores new results. If a
+plan fails for a candidate, the folds are refitted one by one, unless ``method`` is the name of the
+engine.
 """
 
 from collections import deque
@@ -74,10 +74,11 @@ class Precomputed:
     ----------
     cost : Cost
     events : list of Event
-        Early scores, followed by one event for all folds of the repeat, whose scores are in the
-        scorebook, or by ``Failed``. If the candidate was pruned, there are only early scores.
+        Early scores, followed either by one event for all folds of the repeat, whose scores are in
+        the scorebook, or by ``Failed``. If the candidate was pruned, there are only early scores.
     since : datetime or None
-        The time since which other processes may have counted the row updates.
+        The time at which the batch began; only trials that were recorded later can have counted
+        ``Cost.n_uncounted``. None if nothing is uncounted.
     n_needed : int
         The number of row updates that the folds so far need, including cached models.
     """
@@ -126,8 +127,8 @@ class Run:
     precomputed : dict of int to Precomputed
         The results of a batch that have not been iterated over yet, by repeat.
     uncounted_since : datetime or None
-        The time since which trials of other processes may have counted ``Cost.n_uncounted``; None:
-        they may have counted it at any time.
+        The time at which the batch began; only trials that were recorded later can have counted
+        ``Cost.n_uncounted``. None: the time is unknown, so any trial may have counted it.
     is_leased : bool
         Whether other processes may be waiting for the results. If so, the results are stored
         immediately.
@@ -165,7 +166,10 @@ class Run:
         return Run(self.plan, estimator)
 
     def with_row_scores(self) -> "Run":
-        """Return a run that also scores rows, or this run if its results are precomputed."""
+        """Return a run that also scores rows.
+
+        Return this run itself if its results are precomputed, or if the metric has no row scores.
+        """
         if self.precomputed or not self.request.has_row_scores:
             return self
         plan = self.plan.with_request(replace(self.request, wants_rows=True))
@@ -201,7 +205,7 @@ class Run:
         """Return the group of a repeat; b"" if the repeat cannot be evaluated in a batch.
 
         Batches evaluate repeats of the same group. They skip a repeat whose results are already
-        stored or precomputed, or have no key.
+        stored or precomputed, have no key, or have a key that cannot be computed without an error.
         """
         try:
             results = self.results(repeat)
@@ -249,7 +253,7 @@ class Run:
                 yield read(memory)
 
     def store(self, repeat: Repeat, event: TestedFolds, n_needed: int, seconds: float) -> None:
-        """Store the result that these folds complete, if any, unless a score is unknown."""
+        """Store the result that these folds complete, if there is one and all scores are known."""
         spec = self.results(repeat).specs.get(event.folds.last)
         if spec is None:
             return
@@ -276,7 +280,7 @@ class Run:
                 spec.cache.memory.keep((spec.key, method), response, seconds)
 
     def sink(self, repeat: Repeat, cost: Cost) -> Sink:
-        """Return the object that receives the plan's costs and curves."""
+        """Return the object that receives the plan's costs, curves and late results."""
 
         def take(event: TestedFolds) -> None:
             self.store(repeat, event, event.n_needed, event.seconds or 0.0)
@@ -301,13 +305,13 @@ class Run:
 
         The index of a part of the folds, 0, 1, ..., is yielded when the folds are scored. A part
         is a subtree at depth min(5, depth of the tree). With several repeats, parts are larger, so
-        that there are at most 32 parts in total, or one part per repeat.
+        that there are at most 32 parts in total, or one part per repeat with more than 32 repeats.
 
         Raises
         ------
         FoldsFailed
-            In the end, if folds could not be fitted or scored but ``Search.tries_all_folds`` is
-            true.
+            After all folds were tried, if ``Search.tries_all_folds`` is true and some folds could
+            not be fitted or scored.
         """
         self._reset()
         n_parts = 0
@@ -390,9 +394,10 @@ class Run:
     def _iterate_events(
         self, repeat: Repeat, watch: Watch | None, cost: Cost, first: int
     ) -> Generator[tuple[Event, bool | None]]:
-        """Yield precomputed, stored and newly evaluated events in the order of the folds.
+        """Yield (event, whether it is new) for all events in the order of the folds.
 
-        Also yield whether an event is new; None if its folds are already in the scorebook.
+        The second element is True for newly evaluated events, False for stored ones, and None for
+        precomputed ones, whose folds are already in the scorebook.
         """
         plan, n_folds = self.plan, repeat.cut.n_folds
         before = self.precomputed.pop(repeat.number, None)
@@ -441,8 +446,9 @@ class Run:
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
         """Refit the folds of this repeat and of later repeats by the fallback plan.
 
-        If refitting raises an error other than ValueError, the error of the failed plan is raised
-        instead. A ValueError is about parameters or data, so it is more helpful.
+        If ``failed.stands`` is true and refitting raises an error other than a ValueError, the
+        error of the failed plan is raised instead. A ValueError of the refit is raised, because it
+        is about parameters or data and therefore more helpful.
         """
         self.plan, self.reason = self.plan.fallback or self.plan, failed.reason
         self._results.clear()
@@ -513,7 +519,7 @@ class Run:
         }
 
     def facts(self) -> dict[str, object]:
-        """Return the facts that all comparable evaluations have in common."""
+        """Return the facts that are equal in all evaluations with comparable scores."""
         cross_validation, scoring = self.request.cross_validation, self.request.scoring
         facts = {
             "digest": cross_validation.digest(scoring),
@@ -643,7 +649,7 @@ def _add_seconds(events: Iterator[T], cost: Cost) -> Iterator[T]:
 
 @contextmanager
 def _explain_errors(failed: Failed) -> Generator[None]:
-    """Return a context that adds the failure of a plan to errors of the refits."""
+    """Return a context that adds the reason of a plan's failure to errors of the refits."""
     try:
         yield
     except ValueError as error:

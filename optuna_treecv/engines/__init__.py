@@ -18,7 +18,8 @@ from optuna_treecv.engines.treecv.remote import plan_remote_tree
 from optuna_treecv.engines.trees.engine import plan_trees
 from optuna_treecv.plans.joint import plan_of_sums
 
-#: "auto" takes the first engine that can evaluate an estimator; the last one evaluates any.
+#: "auto" takes the first engine that can evaluate an estimator. The last engine can evaluate any
+#: estimator that has ``fit``.
 ENGINES: tuple[Engine, ...] = (
     Engine("progressive", plan_pass, ("progressive",)),
     Engine("standard", partial(plan_trees, is_joint=False), ("standard",)),

@@ -136,8 +136,8 @@ class _Fits:
         self._score_cache = ScoreCache.of(
             cache, data, b"", "fit", estimators, scoring
         ).for_candidate(())
+        # For each fold, a digest of its training and test rows; empty if no result can be stored.
         self._fold_keys = [b""] * repeat.cut.n_folds
-        # By fold, a digest of its training and test rows; empty if no result can be stored.
         if self._score_cache.name or self._fold_task.beginnings is not None:
             folds, name = repeat.cut, data[0]
 
@@ -210,9 +210,9 @@ class _Fits:
     def fit_folds(self, folds: list[int], sink: Sink) -> Generator[TestedFolds | Failed]:
         """Fit the given folds in parallel, and yield their results in the order of the folds.
 
-        A trial that reports scores of folds may be pruned after any of them. Therefore, it starts
-        only as many fits at a time as there are workers. Fits that were started are stored, even
-        if one of them fails.
+        A trial that reports the scores of folds may be pruned after any fold. Therefore, it starts
+        only as many fits at a time as there are workers. The results of all fits that were started
+        are stored, even if one of them fails.
         """
         settings, is_closed = self._request.settings, False
         n_jobs = settings.n_jobs

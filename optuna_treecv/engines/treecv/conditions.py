@@ -53,12 +53,13 @@ NO_PARTIAL_FIT = "it has no partial_fit"
 # The maximal number of pairs of consecutive rows whose targets are compared.
 _MAX_PAIRS = 1000
 
-# The folds keep the order of the data if rows that are consecutive in the tree are, on average,
-# less than this share of all rows apart in the data as given. In a random order it is a third.
+# The folds count as keeping the order of the data if the mean distance, in the data as given,
+# between rows that are consecutive in the tree is less than this fraction of n_rows. In a random
+# order, this distance is n_rows / 3.
 _MAX_MEAN_DISTANCE = 0.25
 
-# Targets of consecutive rows are similar if their mean difference is below this share of the mean
-# difference between distant rows.
+# Targets of consecutive rows are similar if their mean difference is below this fraction of the
+# mean difference between the targets of distant rows.
 _MAX_RATIO = 0.8
 
 # The difference between these two means must also exceed this number of standard errors.
@@ -74,7 +75,7 @@ def why_no_tree(request: Request) -> str:
 
 
 def why_not_in_tree(request: Request) -> str:
-    """Return the reason why "auto" does not train incrementally with any folds; else ""."""
+    """Return the reason of ``why_not_incremental``, or one in the metadata; "" without either."""
     if why := why_not_incremental(request):
         return why
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
@@ -83,7 +84,10 @@ def why_not_in_tree(request: Request) -> str:
 
 
 def why_not_incremental(request: Request) -> str:
-    """Return the reason why "auto" never trains the estimator incrementally; else ""."""
+    """Return the reason why "auto" does not train the estimator incrementally; else "".
+
+    The reason holds whatever the folds and the metadata, such as weights.
+    """
     estimator = request.estimator
     if is_grown(estimator):
         return "its nodes are searched anew on each training set"
@@ -108,9 +112,9 @@ def why_not_incremental(request: Request) -> str:
 def why_not_in_time(request: Request) -> str:
     """Return the reason why "auto" does not train one model forward in time; else "".
 
-    Most learners shuffle the rows in ``fit``, but a chain trains in the order of time, where the
-    last rows may have the largest influence. The models are those of ``fit`` only if they do not
-    depend on the order of the rows.
+    Most learners shuffle the rows in ``fit``, but a chain trains in the order of time, so the last
+    rows may have the largest influence. The models of a chain equal those of ``fit`` only if they
+    do not depend on the order of the rows.
     """
     estimator, last = request.estimator, last_step(request.estimator)
     is_requested = request.settings.method == "treecv" or not hasattr(estimator, "fit")
@@ -165,7 +169,8 @@ def check_incremental_estimator(request: Request) -> None:
         hint = "; use method='fit' instead" if hasattr(estimator, "fit") else ""
         raise ValueError(f"{argument} must be None for {name_of(estimator)}, because {why}{hint}.")
     parts = split(estimator)
-    # For a linear Pipeline, the error below names the step that has no partial_fit.
+    # For a Pipeline without branches (ColumnTransformer, FeatureUnion), the error of
+    # check_incremental below names the step that has no partial_fit.
     if not searched and (not isinstance(parts, str) or has_branches(estimator)):
         before = preprocessing_of(request)
         if isinstance(before, str) and before and not is_incremental(estimator):
@@ -189,9 +194,10 @@ def check_incremental_estimator(request: Request) -> None:
 def free_parameters_of(request: Request) -> Collection[str]:
     """Return the parameters that a candidate may change without a new plan.
 
-    These are the parameters in which the candidates of a batch may differ, or all parameters if
-    the last step has no ``partial_fit``. A user's own class has no such parameters, because its
-    behaviour may depend on their values.
+    These are the parameters in which the candidates of a batch may differ. They are all parameters
+    if the last step has no ``partial_fit``, because then the request is declined whatever their
+    values. A user's own class has no such parameters, because its behaviour may depend on their
+    values.
     """
     estimator, last = request.estimator, last_step(request.estimator)
     if isinstance(last, CompiledEstimator):
@@ -211,7 +217,7 @@ def lane_parameters(estimator: Any) -> tuple[str, ...]:
 
 
 def n_epochs_of(request: Request, method: str) -> int:
-    """Return the number of epochs, given by the request or by the estimator's ``n_epochs``."""
+    """Return the number of epochs that the request or the estimator's ``n_epochs`` gives."""
     estimator = request.estimator
     requested = request.given_epochs or 1
     own_epochs = _epochs_of(estimator, request.searched)
@@ -238,8 +244,8 @@ def n_epochs_of(request: Request, method: str) -> int:
         )
     if request.settings.is_early:
         raise ValueError(
-            "report must be 'folds', 'mean' or None with several epochs, because the model has "
-            "already been trained on the rows that are replayed, got "
+            "report must be 'folds', 'mean' or None with several epochs, because early scores "
+            "need rows on which the model has not been trained, but later epochs repeat rows, got "
             f"report={report!r} with n_epochs={n_epochs}."
         )
     return n_epochs
@@ -277,7 +283,7 @@ def why_in_memory(request: Request, n_epochs: int) -> str:
 
 
 def cost_of_tree(request: Request, n_epochs: int) -> str:
-    """Compare the row updates of a tree with those of k trainings, in a sentence."""
+    """Return a sentence that compares the row updates of a tree with those of k trainings."""
     cross_validation = request.cross_validation
     n_standard = n_epochs * cross_validation.n_updates_standard
     if cross_validation.n_folds == 1:
@@ -346,7 +352,7 @@ class Preprocessing(NamedTuple):
         The layout of the rows that the last step needs.
     why_python : str
         The reason why transformers that are fitted per fold run in Python although the last step
-        is compiled; "" if they do not.
+        is compiled; "" if no transformer does.
     """
 
     steps: FittedSteps
@@ -397,7 +403,7 @@ def _fit_preprocessing(request: Request, parts: DividedPipeline) -> Preprocessin
         return steps
     assert name is not None
     n_known, n_rows = steps.fewest_known(parts.last), cuts[0].n_rows
-    # A training set must contain at least one row with a value in each column.
+    # Each training set must contain, for each column, at least one row with a value.
     if n_known is not None and any(
         cut.count(np.ones(n_rows, bool))[0].min() <= n_rows - n_known for cut in cuts
     ):

@@ -2,10 +2,10 @@
 
 This is Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015); the recursion itself is in ``walk.py``.
 
-The model of the first leaf is trained in one pass over all rows outside the first fold. If early
-scores are requested, the model is tested on each row just before it is trained on it (Blum, Kalai
-& Langford 1999). With 32 folds or more, the tree is then walked breadth-first down to 16 nodes,
-whose models are the fold models of a 16-fold cross-validation.
+If early scores are requested, the model of the first leaf is trained first, in one pass over all
+rows outside the first fold. It is tested on each row just before it is trained on it (Blum, Kalai
+& Langford 1999). With 32 folds or more, the walk then trains the models of the 16 nodes of level
+4, which are the fold models of a 16-fold cross-validation, before it walks any of their subtrees.
 """
 
 from collections.abc import Collection
@@ -92,7 +92,7 @@ def plan_tree(request: Request) -> Plan | Declined:
 
 
 def _is_linear(estimator: Estimator) -> bool:
-    """Return whether models are linear, so that averaging their weights gives a model."""
+    """Return whether models are linear, so that the mean of their weights is a model, too."""
     kind = type(estimator)
     from_sklearn = kind.__module__.startswith("sklearn.linear_model.")
     is_model = is_classifier(estimator) or is_regressor(estimator)
@@ -141,7 +141,12 @@ class TreePlan(WalkedPlan):
         return walk_tree(plan, training.learner, test, blocks, n_threads)
 
     def evaluate(self, work: Work) -> Generator[Event]:
-        """Train one candidate alone, or a batch in as few walks as its memory allows."""
+        """Evaluate one candidate alone, or a batch in walks that train several candidates each.
+
+        A walk trains at most ``Lanes.max_learners`` candidates. If too few candidates remain for
+        the last walk to be faster than separate ones, they are skipped, and their trials evaluate
+        them alone later.
+        """
         candidates = work.candidates
         if len(candidates) == 1:
             yield from super().evaluate(work)
@@ -194,12 +199,12 @@ class TreePlan(WalkedPlan):
             )
 
     def cost(self) -> str:
-        """Compare the row updates of the tree with those of k trainings, in a sentence."""
+        """Return a sentence that compares the tree's row updates with those of k trainings."""
         return cost_of_tree(self.request, self.n_epochs)
 
 
 def walk_and_average(training: Training) -> Generator[TestedBlock]:
-    """Walk the tree, and add the mean of all fold models to ``training.models``."""
+    """Walk the tree, and append the sum of all fold models to ``training.models``."""
     plan, blocks, leaves = training.repeat.plan, training.repeat.blocks, training.leaves
     learner = training.learner
     assert isinstance(learner, ModelTrainer)
@@ -230,7 +235,8 @@ def _average_estimator(candidate: Candidate, learner: ModelTrainer, mean: Array)
     """Return a fitted estimator with ``mean``, the mean of the fold models, as its model.
 
     For each prediction, Blum, Kalai & Langford (1999) draw one of the fold models at random (the
-    k-fold hypothesis). The mean of their weights is a single model that is at least as stable.
+    k-fold hypothesis). The mean of the fold models' weights is a single model that is at least as
+    stable.
     """
     fitted = learner.with_numbers(mean)
     forget_seeds(fitted, candidate)
@@ -308,7 +314,10 @@ class FirstPass:
         self._pending: list[Pending] | None = None
 
     def events(self) -> Generator[RowProgress]:
-        """Train in one pass, then down to 16 nodes; yield the scores at each step."""
+        """Train in one pass, then down to the 16 nodes of level 4; yield the scores of each step.
+
+        The 16 nodes are only trained if there are enough folds.
+        """
         training = self._training
         has_nested_scores = self._plan.n_folds >= MIN_FOLDS_FOR_NESTED
         training.is_training = True
@@ -321,7 +330,7 @@ class FirstPass:
             if step is not None:
                 yield RowProgress(0, step, scores)
         if not self._states:
-            training.n_needed = 0  # the walk cannot use this pass and starts from the root
+            training.n_needed = 0  # the walk cannot use this pass, but starts from the root
         if has_nested_scores:
             yield RowProgress(0, NESTED_STEP, self._nested_scores())
 
@@ -405,10 +414,10 @@ class EarlyLanes:
         Returns
         -------
         outputs : list of ArrayThenCount
-            The outputs of each learner. Their counts are not set.
+            The outputs of each learner. The counts in these arrays are not set.
         members : list of int
-            The index of each of these learners. Some of them, fewer than half, may have been
-            pruned.
+            The index of each of these learners. They may include pruned ones, always fewer than
+            half of them, whose outputs are not used.
         """
         self._first_pass()
         pending = None
@@ -497,8 +506,9 @@ class EarlyLanes:
     ) -> list[Array]:
         """Prune learners; return the states to continue with.
 
-        If at most half of the trained learners remain, the pruned ones are removed from the
-        states. Otherwise their training continues, but their outputs are not used.
+        If at most half of the trained learners remain, the models of the pruned ones are removed
+        from the states. Otherwise the training of the pruned ones continues, but their outputs are
+        not used.
         """
         if self.watch is None:
             return states
@@ -528,7 +538,7 @@ def _walk_to_nodes(
     n_jobs: int,
     pending: list[Pending] | None,
 ) -> tuple[dict[Node, Opaque], int]:
-    """Walk down to the given nodes, and write their outputs for the rows that they hold out.
+    """Walk down to the given nodes, and write their models' outputs for the rows they hold out.
 
     Return a dict from node to state, and the number of row updates.
     """
@@ -563,7 +573,10 @@ def walk_lanes(
 def empty_scores(
     metric: Metric, n_rows: int, rows: PreparedRows, ends: Collection[int] = ()
 ) -> RowScores:
-    """Return a ``RowScores`` for up to ``n_rows`` rows; scores of 0 or 1 take one byte each."""
+    """Return an empty ``RowScores`` for up to ``n_rows`` rows.
+
+    It takes one byte per row if all scores are 0 or 1.
+    """
     is_error = isinstance(metric, Loss) and metric.is_zero_one
     return RowScores(n_rows, rows.score_weights is not None, ends, np.int8 if is_error else float)
 

@@ -1,4 +1,4 @@
-"""The engines "chain", "standard" and "progressive", which train incrementally without a tree."""
+"""The engines "chain", "standard" and "progressive": incremental training without branches."""
 
 from collections.abc import Generator
 
@@ -58,7 +58,7 @@ class ChainPlan(WalkedPlan):
         """Return a sentence with the number of rows and the number of tests."""
         n_rows, n_folds = self.request.data.n_rows, self.request.cross_validation.n_folds
         return (
-            f"One model is trained on the {n_rows:,} rows in order and tested {n_folds:,} times."
+            f"One model moves forward through the {n_rows:,} rows and is tested {n_folds:,} times."
         )
 
     def test_folds(self, training: Training) -> Generator[TestedBlock]:
@@ -91,7 +91,7 @@ def plan_standard(request: Request) -> Plan | Declined:
 
 
 class StandardPlan(WalkedPlan):
-    """The plan "standard": one training from scratch per fold."""
+    """The plan "standard": for each fold, a new model is trained from scratch."""
 
     name = "standard"
 

@@ -1,9 +1,9 @@
 """The engine "treecv" on remote rows: models are sent to the rows, which are not moved.
 
 The rows are distributed over the workers in blocks. To train the model of a node, its state is
-sent from block to block, in the order of the rows. If a node holds out rows of a single block, the
-subtree below it is walked by the worker of that block in one call, which returns the scores of the
-folds.
+sent from block to block, in the order of the rows. If all rows that a node holds out are in one
+block, the worker of this block walks the subtree below the node in one call, which returns the
+scores of the folds.
 """
 
 from collections.abc import Collection
@@ -62,13 +62,13 @@ from optuna_treecv.scoring.scores import joined
 from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
 
-# The time of training a batch on one row is proportional to this constant ...
+# The time of training a batch of m models on one row is proportional to
+# _TIME_PER_ROW + m * _TIME_PER_MODEL.
 _TIME_PER_ROW = 16
-
-# ... plus this constant times the number of models in the batch.
 _TIME_PER_MODEL = 9
 
-# The minimal number of models per tree if a batch is divided; fewer models do not fill a vector.
+# The minimal number of models per tree if a batch is divided among several trees. Fewer models do
+# not fill a SIMD vector.
 _MIN_MODELS_PER_TREE = 8
 
 # Folds are scored together up to about this number of rows.
@@ -87,7 +87,8 @@ class Models:
     responses : tuple of str
         The response methods that are needed.
     seed : int
-        The seed of an estimator that is not compiled; there is only one such estimator.
+        The seed of an estimator that is not compiled. A batch with such an estimator contains no
+        other one.
     before : FittedSteps or None
         The preprocessing of compiled estimators.
     """
@@ -126,8 +127,8 @@ class Scored(NamedTuple):
     needs_outputs: bool
 
 
-# The functions below run on the worker that holds a block. They copy states before training,
-# because a call may be repeated with the same arguments.
+# The functions below run on the worker that has the block. They copy states before training,
+# because a worker may be called again with the same arguments.
 
 
 def train(
@@ -135,8 +136,8 @@ def train(
 ) -> Any:
     """Return a copy of a state, trained on the prepared rows start to stop - 1 of the block.
 
-    ``start`` and ``stop`` count the rows of all blocks. ``method`` is the method of the learner to
-    call: "update", "survey" or "replay".
+    ``start`` and ``stop`` are indices among the rows of all blocks. ``method`` is the learner's
+    method to call: "update", "survey" or "replay".
     """
     learner = models.bind(block.rows)
     state = _copy_state(learner, state)
@@ -150,7 +151,7 @@ def _copy_state(learner: Any, state: Any) -> Any:
 
 
 def outputs_of(block: Block, models: Models, state: Any, start: int, stop: int) -> np.ndarray:
-    """Return the outputs for the rows start to stop - 1, (n_models, n_rows, n_outputs)."""
+    """Return the outputs for the rows start to stop - 1: (n_models, n_rows, n_outputs)."""
     learner, rows = models.bind(block.rows), block.slice_of(start, stop)
     n = len(block.rows.order)
     out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
@@ -364,8 +365,8 @@ def _reason_against_remote(request: Request) -> str:
         or sparse.issparse(request.data.X.sample)
     ):
         return (
-            "its steps need all rows in one place (only a StandardScaler of dense rows before an "
-            "estimator of this package does not)"
+            "its steps need all rows in one place (except StandardScaler steps of dense rows "
+            "before an estimator of this package)"
         )
     if settings.order == "random":
         return "order='random' reads the rows of each phase in a random order"
@@ -390,7 +391,7 @@ class RemoteTreePlan(TrainedPlan):
             )
 
     def cost(self) -> str:
-        """Compare the row updates of the tree with those of k trainings, in a sentence."""
+        """Return a sentence that compares the tree's row updates with those of k trainings."""
         return cost_of_tree(self.request, self.n_epochs)
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
@@ -431,7 +432,7 @@ class RemoteTreePlan(TrainedPlan):
         learners: Sequence[Any],
         responses: tuple[str, ...],
     ) -> Models:
-        """Return the settings of a batch of learners, to be sent to the workers."""
+        """Return a batch of learners without their rows, to be sent to the workers."""
         seed = self.request.settings.seed + repeat.number
         if isinstance(learners[0], Adapter):
             return Models([candidate], responses, seed)
@@ -503,11 +504,11 @@ def _yield_folds(
 
 
 def _n_trees(n_models: int, max_models: int, n_folds: int, learner: Any) -> int:
-    """Return the number of trees into which to divide a batch, of at most ``max_models`` each.
+    """Return the number of trees among which to divide a batch, each of at most ``max_models``.
 
     The time of T trees is about n c (1 + T log2(2 k) / W), with n rows, k folds and W blocks. Here
-    c is the time of training the models of one tree on one row. The first term is the longest path
-    through a tree, the second the work per block.
+    c is the time of training the models of one tree on one row. The first term is the time of the
+    longest path through a tree, and the second term is the time of all work that falls to a block.
     """
     min_trees, n_blocks = -(-n_models // max_models), len(learner.rows.X.bounds) - 1
 

@@ -36,7 +36,7 @@ from optuna_treecv.rows.partition import Partition
 from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 
-# A subtree is walked in one call only if its states fill at most this share of the cache.
+# A subtree is walked in one call only if its states fill at most this fraction of the cache.
 _CACHE_PER_CALL = 1 / 16
 
 # A subtree is walked in one call only if it reads at most this many bytes of rows, which takes
@@ -55,7 +55,8 @@ class LazyModel:
     before : LazyModel or None
         The model from which training starts; None for an untrained model.
     begin : int
-        The first row of the prefix's last phase that ``before`` was not trained on.
+        The position in the prefix's last phase at which training continues, because ``before`` was
+        trained up to it.
     state : ndarray or None
         The state, or None until it is requested. It may be shared with the cache, so it must not
         be modified.
@@ -109,7 +110,8 @@ class SharedLearner:
     def _settings(self) -> list[bytes]:
         """The keys of the influential parameters up to each breakpoint, and after the last one.
 
-        They are computed lazily, because trials with stored results do not need them.
+        There is one key for the rows up to each breakpoint, and one for all rows after the last
+        breakpoint. They are computed lazily, because trials with stored results do not need them.
         """
         ends = *self._breakpoints, MOST_ROWS
         return [settings_key(self._learner, n_seen) for n_seen in ends]
@@ -188,8 +190,10 @@ class SharedLearner:
     def walk_subtree(self, plan: Partition, node: Node, state: Branch, out: np.ndarray) -> int:
         """Test the folds of a node; return the number of row updates that the tree below it needs.
 
-        The models of large nodes are cached. If no model below this node is cached yet, one call
-        of the kernel trains all of them. For smaller nodes, only the outputs are cached.
+        The models of nodes with at least ``min_cached_folds`` folds are cached. If none of those
+        below this node is cached yet, and if ``_may_walk_in_one_call`` returns True, one call of
+        the kernel trains all models below this node. Below smaller nodes, only the outputs are
+        cached.
         """
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)
@@ -209,8 +213,9 @@ class SharedLearner:
     def _may_walk_in_one_call(self, plan: Partition, node: Node, prefix: Prefix) -> bool:
         """Return whether a subtree may be walked in one call of the kernel.
 
-        It may be if none of its models will be cached. Otherwise its models must fit into the
-        cache, the walk must be short, and no breakpoint may lie within the training of its models.
+        It may be walked in one call if none of its models will be cached. Otherwise its models
+        must fit into the cache, the walk must be short, and no breakpoint may lie within the
+        training of its models.
         """
         start, stop = plan.rows(node)
         n_cached = count_nodes(node.n_folds, min_cached_folds(plan, self._learner.row_bytes))
@@ -326,8 +331,9 @@ def _freeze(array: np.ndarray) -> np.ndarray:
     return array
 
 
-# A model is cached only if its training phase reads at least this many bytes of rows. Looking up
-# and caching models then takes at most a fifth of their training time.
+# ``test_phase`` and ``_walk_in_one_call`` cache a model only if its training phase reads at least
+# this many bytes of rows. Looking up and caching models then takes at most a fifth of their
+# training time.
 _MIN_PHASE_BYTES = 2**18
 
 

@@ -2,10 +2,10 @@
 
 If the rows consist of B blocks, each of which fits into memory, a depth-first walk reads the rows
 1 + log2(B) times. A sweep instead reads the blocks in a cycle, and trains every model that needs
-the current block next. When a left child is to be trained on the right half of its parent's rows,
-the model of the right child has already been trained, so the same reading also trains the
-descendants of the right child. This reduces the readings to 1 + log2(B) / 2. Each model still sees
-the same rows in the same order.
+the current block next. Reading the left half of the rows that a node holds out trains its right
+child. Reading the right half next trains the left child, and in the same reading the descendants
+of the right child. This reduces the readings to 1 + log2(B) / 2. Each model still sees the same
+rows in the same order.
 """
 
 from bisect import bisect_left
@@ -56,9 +56,9 @@ class Waiting:
 def piece_bounds(plan: Partition, n_block: int) -> list[int]:
     """Divide the rows into pieces of about ``n_block`` rows; return the bounds of the pieces.
 
-    The rows of a node are not divided if they are at most one and a half blocks, because each
-    level of the tree below which rows are divided costs half a reading. The rows of larger nodes
-    consist of whole pieces.
+    A node that holds out at most one and a half blocks of rows becomes a single piece, because
+    each further level at which the tree is divided into pieces costs half a reading of the rows.
+    The rows of larger nodes consist of whole pieces.
     """
     bounds = [*range(0, plan.begin(0), n_block)]
     nodes = [plan.root]

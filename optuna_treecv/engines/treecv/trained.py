@@ -99,7 +99,8 @@ class Bound(NamedTuple):
     folds : bytes
         The key of the folds.
     targets : (bytes, bool)
-        The key of the targets and their weights, and whether it is valid in later processes.
+        The key of the targets and their weights, and whether this key is also valid in later
+        processes.
     """
 
     learner: Any
@@ -213,7 +214,7 @@ class TrainedPlan(Plan):
         ]
 
     def group(self, candidate: Candidate, bound: Bound) -> bytes:
-        """Return a key that is equal for candidates that fit into one batch; empty if none do."""
+        """Return a key that the candidates of a batch share; empty if no batch is possible."""
         learner = bound.learner
         if not self.capabilities.shared_parameters or not isinstance(learner, CompiledLearner):
             return b""
@@ -259,7 +260,7 @@ class TrainedPlan(Plan):
     def finish_estimator(self, candidate: Candidate, fitted: Any) -> Any:
         """Finish an estimator that was trained on all rows: set names, and reset its seeds.
 
-        Raise if it has diverged, which ``fitted=None`` stands for.
+        Raise if it has diverged, in which case ``fitted`` is None.
         """
         names = self.request.data.feature_names()
         if fitted is None:
@@ -267,7 +268,7 @@ class TrainedPlan(Plan):
                 f"{candidate!r} diverges if trained on all rows; {divergence_advice(candidate)}"
             )
         if not isinstance(self.preprocessing, str):
-            # A copy, because refitting its transformers must not change the trials' transformers.
+            # A copy, because refitting its transformers must not change those of the trials.
             fitted = deepcopy(fitted)
         forget_seeds(fitted, candidate)
         if names is not None and isinstance(candidate, CompiledEstimator):
@@ -287,7 +288,7 @@ class WalkedPlan(TrainedPlan):
     shares_models = False
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
-        """Return the keys of the outputs, or of the scores if outputs are not enough for these."""
+        """Return the keys of the outputs, or of the scores if these need more than outputs."""
         bound = self.bind(candidate, repeat)
         key, cache = bound.key.hex(), self._cache(candidate)
         if not bound.settings:
@@ -344,9 +345,9 @@ class WalkedPlan(TrainedPlan):
         (candidate,), (sink,), repeat, folds, watch, (bound,) = work
         learner, cache = bound.learner, self._cache(candidate)
         sink.cost.seconds_prepare = learner.rows.seconds
-        # For early scores, a shared learner caches states within phases, which a learner that
-        # needs whole phases does not have. Models are not shared if the rows are on disk, because
-        # a sweep trains them in another order than the recursion.
+        # For early scores, a shared learner caches states in the middle of phases. A learner whose
+        # phases must not be cut has no such states. Models are not shared if the rows are on disk,
+        # because a sweep trains them in another order than the recursion.
         may_share = learner.phases_may_be_cut or not self.request.settings.is_early
         may_share &= self.shares_models and isinstance(learner, CompiledLearner)
         if cache is not None and may_share and learner.rows.file is None:
@@ -416,14 +417,14 @@ class Training:
     n_walked : int
         The number of row updates along the walk, including updates that a cached model saves.
     n_needed : int
-        The number of row updates of the first pass that the tree uses and that have not yet been
-        reported with a block.
+        The number of row updates that early scores took, that the tree uses as well, and that have
+        not yet been reported with a block.
     is_training : bool
         Whether training has begun. From then on, a ``SharedLearner`` counts the row updates.
     first_pass : FirstPass or None
         The first pass over the rows, if early scores were requested.
     models : list of FoldModels
-        The sum of the fold models, if their average is requested.
+        The sum of the fold models (a single element), if their average is requested.
     """
 
     plan: WalkedPlan

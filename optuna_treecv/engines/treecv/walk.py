@@ -1,9 +1,9 @@
 """Walks over the tree: the recursion, and a single pass along its left spine.
 
 The recursion is Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015), who call the test rows of a
-fold a chunk. A node's model is trained on the right half of the node's chunks to give the model of
-the left child, and on the left half to give the model of the right child. The model of a leaf is
-tested on the leaf's chunk.
+fold a chunk. Training a node's model on the right half of the node's chunks gives the model of the
+left child, and training it on the left half gives the model of the right child. The model of a
+leaf is tested on the leaf's chunk.
 
 A walk divides the tree into blocks, which are subtrees of neighbouring folds. Python walks the
 nodes above the blocks, where folds are reported, threads are started and a walk can be cancelled.
@@ -212,8 +212,8 @@ def _train_in_pairs(
 ) -> tuple[list[Pending], int]:
     """In pairs, train the states of all pending subtrees that still have their parent's state.
 
-    The last of them has the longest phase. It is divided into pieces, and each piece is trained
-    together with the phase of another subtree.
+    The last of these subtrees has the longest phase. This phase is divided into pieces, and each
+    piece is trained together with the phase of another subtree.
 
     Returns
     -------
@@ -277,9 +277,9 @@ def _descend_in_threads(
 ) -> Generator[TestedBlock]:
     """Walk down to the blocks in several threads, and yield the blocks from left to right.
 
-    ``n_updates`` is the number of row updates of the root's state if the root is pending, else 0.
+    ``n_updates`` is the number of row updates of the root's state; 0 unless the root is pending.
 
-    A worker walks on to the left child and queues the right one, with the state of their parent,
+    A thread walks on to the left child and queues the right child with the state of their parent,
     or with its own state if both children were trained as a pair. The largest subtrees therefore
     start first, and the leftmost blocks, which are reported first, never wait for other blocks.
     """
@@ -320,7 +320,7 @@ def _descend_in_threads(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-# The left spine of the tree leads from the root to the first leaf. Its phases together are one
+# The left spine of the tree leads from the root to the first leaf. Together, its phases are one
 # pass over all rows outside the first chunk. Testing the model on each row just before training on
 # it gives the progressive losses of Blum, Kalai & Langford (1999).
 
@@ -397,8 +397,9 @@ def walk_spine(
 
 
 def step_ends_within(steps: dict[int, int], begin: int, n_rows: int) -> list[int]:
-    """Return where steps end inside a phase, and where the phase ends, in rows of the phase.
+    """Return the ends of the steps inside a phase, and the end of the phase.
 
-    ``begin`` is the number of rows on the spine before the phase.
+    They are counted in rows from the beginning of the phase. ``begin`` is the number of rows on
+    the spine before the phase.
     """
     return [*(end - begin for end in steps if begin < end < begin + n_rows), n_rows]

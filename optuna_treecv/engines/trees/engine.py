@@ -1,7 +1,8 @@
 """The engine "forest": the trees of all folds and the tree of all rows are grown jointly.
 
-A grown forest serves all candidates that differ only in parameters that stop growth earlier or
-prune more. The trials of a study therefore share it.
+These trees are called the forest, which is not a random forest. A grown forest serves all
+candidates that differ only in parameters that stop growth earlier or prune more. The trials of a
+study therefore share it.
 """
 
 from collections.abc import Generator
@@ -114,7 +115,7 @@ class ForestPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return a sentence about the cost, with the parameters whose values cost little."""
+        """Return a sentence about the cost, and about parameters that can be searched for free."""
         if not self._is_joint:
             return describe_trainings(self.request, "trainings of one pass")
         folds = self.request.cross_validation.folds_in_words
@@ -187,7 +188,7 @@ class ForestPlan(Plan):
         return fitted
 
     def agreement(self, candidate: Candidate) -> Array:
-        """Return, for each depth, the fraction of rows in nodes shared with the full tree."""
+        """Return the fraction of rows in nodes shared with the tree of all rows, by depth."""
         return self.forest_of(candidate).agreement(Limits.of(candidate))
 
     def pruning_path(self, candidate: Candidate) -> tuple[Array, Array]:
@@ -290,15 +291,16 @@ def _loosen_limits(
     ranges : dict
         The lower and upper bound of each searched parameter.
     smaller : Forest or None
-        A forest that does not cover the candidate. The returned limits cover it, too, with some
-        margin for later candidates.
+        A forest that does not cover the candidate. The returned limits cover both this forest and
+        the candidate, with some margin for later candidates.
     """
     depths = [limits.max_depth, *ranges.get("max_depth", ())]
     splits = [limits.min_samples_split, *ranges.get("min_samples_split", ())]
     decreases = [limits.min_impurity_decrease, *ranges.get("min_impurity_decrease", ())]
     deepest = max(NO_LIMIT if depth is None else min(depth, NO_LIMIT) for depth in depths)
     counts = [split for split in splits if not isinstance(split, float)]
-    # A share cannot be compared with a number of rows; with both, nodes of two rows may be split.
+    # A fraction cannot be compared with a number of rows. If both occur, trees are grown with the
+    # smallest possible value, 2.
     least = min(splits) if len(counts) in (0, len(splits)) else 2
     if smaller is None:
         return Limits(deepest, least, min(decreases))

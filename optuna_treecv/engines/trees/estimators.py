@@ -52,7 +52,7 @@ from optuna_treecv.rows.checks import check_rows
 from optuna_treecv.rows.checks import find_classes
 from optuna_treecv.rows.checks import naming
 
-#: The parameters that only stop growth or prune. One grown forest serves all stricter values.
+#: The parameters that only stop growth or prune. A grown forest serves all stricter values, too.
 SHARED_PARAMETERS = ("max_depth", "min_samples_split", "min_impurity_decrease", "ccp_alpha")
 
 
@@ -240,7 +240,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
 
     @property
     def feature_importances_(self) -> np.ndarray:
-        """The fraction of the total decrease of impurity by each feature, (n_features,)."""
+        """The fraction of the total decrease of impurity due to each feature, (n_features,)."""
         check_is_fitted(self)
         nodes = self.tree_.nodes[~self.tree_.is_leaf]
         sums = np.bincount(nodes["feature"], nodes["decrease"], self.n_features_in_)
@@ -261,8 +261,8 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         Returns
         -------
         Bunch
-            ``ccp_alphas`` holds the penalties, ascending from 0. ``impurities`` holds, for each
-            of them, the total impurity of the leaves of the pruned tree.
+            ``ccp_alphas`` contains the penalties, in ascending order from 0. ``impurities``
+            contains, for each penalty, the total impurity of the leaves of the pruned tree.
         """
         unpruned = type(self)(**self.get_params(deep=False)).set_params(ccp_alpha=0.0)
         targets = unpruned._fit(X, y, sample_weight)
@@ -317,8 +317,8 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         The seed of the random choice between features whose best splits are equally good.
     class_weight : dict, "balanced" or None, default=None
         The factor by which the weights of the rows of each class are multiplied. A dict maps class
-        labels to factors; the factor of missing labels is 1. "balanced" makes factors inversely
-        proportional to the number of training rows of each class.
+        labels to factors; labels that it does not contain have the factor 1. "balanced" makes
+        factors inversely proportional to the number of training rows of each class.
 
     Attributes
     ----------
@@ -344,9 +344,8 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
     -----
     For each split, missing values are tried on both sides. If the training rows of a node have no
     missing value, missing values are sent to the larger child in prediction. Categories are
-    ordered by their mean target. If there are more than two classes, each single category is tried
-    against all others instead. Categories without training rows in a node are treated as missing
-    values.
+    ordered by their mean target. If there are more than two classes, each category is split from
+    all others instead. Categories without training rows in a node are treated as missing values.
 
     Weights are rounded to fixed-point numbers, so that sums do not depend on the order of rows.
     Integer weights are not changed.
@@ -507,8 +506,7 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
     Notes
     -----
     Targets are rounded to fixed-point numbers of up to 52 bits, so that sums do not depend on the
-    order of rows. See ``HistTreeClassifier`` for missing values, categories and
-    weights.
+    order of rows. See ``HistTreeClassifier`` for missing values, categories and weights.
 
     Examples
     --------
@@ -551,7 +549,7 @@ class HistTreeRegressor(ScoreMixin, RegressorMixin, HistTree):
 
 
 def class_fractions(masses: np.ndarray) -> np.ndarray:
-    """Return class masses divided by their sum in each row; equal fractions if the sum is 0."""
+    """Divide class masses by their sum in each row; if the sum is 0, return equal fractions."""
     totals = masses.sum(axis=1, keepdims=True)
     fractions = np.full_like(masses, 1 / masses.shape[1])
     return np.divide(masses, totals, out=fractions, where=totals > 0)
@@ -574,7 +572,7 @@ def weakest_links(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     Returns
     -------
     alphas : ndarray of shape (n_steps,)
-        The penalties, ascending from 0.
+        The penalties, in ascending order from 0.
     decreases, n_leaves : ndarray of shape (n_steps,)
         The total decrease of impurity and the number of leaves of the tree at each penalty.
     """

@@ -1,4 +1,8 @@
-"""The trees of all folds and the tree of all rows, grown once for many candidates."""
+"""The trees of all folds and the tree of all rows, grown once for many candidates.
+
+The mass of a class in a node is the total weight of the node's training rows of this class, times
+the class weight.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,7 +126,9 @@ class BinnedRows:
 
 @dataclass(frozen=True)
 class Forest:
-    """Grown trees. Tree 0 is trained on all rows, tree 1 + i on all rows outside of fold i.
+    """Grown trees. Tree 0 is trained on all rows, and tree 1 + i on all rows outside fold i.
+
+    This is not a random forest: there is one decision tree for each training set.
 
     Attributes
     ----------
@@ -151,7 +157,8 @@ class Forest:
         The number of training rows of each tree.
     summary : ndarray of shape (5,), float64
         The limits ``max_depth``, ``min_samples_split`` and ``min_impurity_decrease`` of growth,
-        the number of rows read, and the number that trees grown one by one would read.
+        the number of rows that growth has read, and the number of rows that it would have read if
+        the trees had been grown one by one.
     """
 
     records: np.ndarray
@@ -177,7 +184,7 @@ class Forest:
 
     @property
     def share_read(self) -> float:
-        """The number of rows read, relative to that of trees grown one by one."""
+        """The number of rows read, as a fraction of the number for trees grown one by one."""
         together, alone = self.summary[3:]
         return float(together / alone) if alone else 1.0
 
@@ -232,7 +239,7 @@ class Forest:
         """
         counts = self.row_offsets[leaves + self.sizes[leaves]] - self.row_offsets[leaves]
         row_values = np.empty((len(self.rows), *values.shape[1:]), values.dtype)
-        first = int(self.rows.min()) if len(self.rows) else 0  # test rows follow all others
+        first = int(self.rows.min()) if len(self.rows) else 0  # test rows follow all other rows
         row_values[self.rows - first] = np.repeat(values, counts, axis=0)
         return row_values
 
@@ -246,10 +253,10 @@ class Forest:
         Returns
         -------
         ndarray of shape (depth + 1,)
-            For each depth, the fraction of training rows that are in a node which the tree of
-            their fold has in common with the tree of all rows. It is the mean of all folds,
-            weighted by the training rows in nodes of this depth. Trees that were not grown
-            together with the tree of all rows are excluded.
+            For each depth, the fraction of a fold tree's training rows that are in nodes which
+            this tree has in common with the tree of all rows. It is averaged over the folds,
+            weighted by the number of training rows in nodes of this depth. Trees that were not
+            grown together with the tree of all rows are excluded.
         """
         records = self.records[self.prune(limits)[0]]
         groups = self.exponents[:, 2]
@@ -285,7 +292,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class Tree:
-    """A decision tree. Its nodes begin with the root; left subtrees precede right ones.
+    """A decision tree. The first node is the root, and left subtrees precede right ones.
 
     Attributes
     ----------
@@ -312,7 +319,10 @@ def min_split_rows(min_samples_split: int | float, n_trained: np.ndarray) -> np.
 
 
 def _count_rows(count: int | float, n_trained: np.ndarray) -> np.ndarray:
-    """Return a number of rows for each tree, as scikit-learn rounds a fraction of its rows."""
+    """Return ``count`` as a number of rows for each tree.
+
+    A fraction of the training rows is rounded up, as in scikit-learn.
+    """
     if isinstance(count, float | np.floating) and count <= 1:
         return np.array([ceil(count * n) for n in n_trained.tolist()], np.int64)
     return np.full(len(n_trained), min(int(count), NO_LIMIT), np.int64)
@@ -417,8 +427,8 @@ def _grow_group(
     (weight_exponent, target_exponent), trees = group
     folds = [tree - 1 for tree in trees if tree > 0]
     first, last = (folds[0], folds[-1] + 1) if folds else (0, 0)
-    # The bounds of all folds from the first to the last, even of those whose tree is not in this
-    # group.
+    # The bounds of all folds from the first to the last fold of the group, including folds whose
+    # trees are in other groups.
     bounds = np.ascontiguousarray(rows.bounds[first : last + 1])
     fold_of_tree = np.array([tree - 1 - first if tree > 0 else -1 for tree in trees], np.int32)
     is_class = rows.classes is not None
@@ -539,7 +549,7 @@ def _find_tree_exponents(
 def _count_bits(mass: float) -> int:
     """Return the number of bits of the integer part of a sum, rounded up to a multiple of 4.
 
-    The rounding makes the exponents of most trees equal.
+    Because of the rounding, most trees have equal exponents.
     """
     return -(-frexp(mass)[1] // 4) * 4
 
@@ -547,8 +557,8 @@ def _count_bits(mass: float) -> int:
 def to_fixed_point(values: np.ndarray, exponent: int) -> np.ndarray:
     """Return ``round(values * 2**exponent)`` as int64.
 
-    Values that are too large for an int64 become 0. They belong to the held-out fold, because no
-    tree with this exponent is trained on them.
+    Values that are too large for an int64 become 0. No tree with this exponent is trained on their
+    rows, which are in held-out folds.
     """
     max_value = ldexp(1.0, min(60 - exponent, 1023))
     in_range = np.where(np.abs(values) <= max_value, values, 0.0)

@@ -37,23 +37,23 @@ class State:
     """The state of an ``Adapter``: an estimator on which ``partial_fit`` is called."""
 
     estimator: Any  # None after it has diverged
-    is_fresh: bool = True  # whether it has not been trained on a row of positive weight yet
+    is_fresh: bool = True  # whether no row of positive weight has been trained on yet
 
 
 class Adapter:
     """The learner of a scikit-learn estimator, for prepared rows in their original form.
 
     For each training phase, ``partial_fit`` is called once with the new rows. In a Pipeline, it is
-    called on each step. In each further epoch, the last step is called with as many replayed rows.
-    A phase is never divided, because scikit-learn's SGD would then give different models. The only
-    exception is rows on disk, for which ``partial_fit`` is called once per piece that is read. The
-    first call passes all classes. A snapshot is a deep copy.
+    called on each step. In each further epoch, ``partial_fit`` of the last step is called with as
+    many replayed rows. A phase is never divided, because scikit-learn's SGD would then give
+    different models. The only exception is rows on disk, for which ``partial_fit`` is called once
+    per piece that is read. The first call passes all classes. A snapshot is a deep copy.
 
     Parameters
     ----------
     estimator : estimator that passes ``check_incremental``
-        It is cloned, and ``seed`` replaces each ``random_state=None`` (River: ``seed=None``) in
-        it.
+        It is cloned, and ``seed`` replaces each ``random_state=None`` of the clone (``seed=None``
+        for River).
     rows : PreparedRows
     response_methods : tuple of str
         The response methods whose columns ``outputs`` writes, as in ``make_learner``.

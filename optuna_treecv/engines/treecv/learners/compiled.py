@@ -46,10 +46,10 @@ from optuna_treecv.rows.partition import Phase
 from optuna_treecv.rows.partition import Rows
 from optuna_treecv.rows.partition import rows_of
 
-# fit and partial_fit copy and pad this many rows at a time, which avoids a second copy of X.
+# fit and partial_fit copy and pad this many rows at a time, to avoid a second copy of the whole X.
 _ROWS_AT_A_TIME = 4096
 
-#: The types of X that are used without conversion. Any other type is converted to the first one.
+#: The dtypes of X that are not converted. Any other dtype is converted to the first of these.
 FLOATS = [np.float64, np.float32]
 
 #: More rows than any data can have. Parameters that count rows are limited to it for the kernels.
@@ -65,7 +65,8 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
 
     _state: Any  # the kernel's state, ndarray of bytes; None for an average of models
     _seed: int  # the seed of the kernel's random numbers
-    _outputs: Any  # a method (X) -> outputs that determine all predictions; not in all subclasses
+    # A method (X) -> the outputs that determine all predictions. Not all subclasses have it.
+    _outputs: Any
 
     @abstractmethod
     def make_kernel(self, rows: KernelRows, lanes: list[Any] | None = None) -> Kernel:
@@ -77,7 +78,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _set_model(self, kernel: Any, model: np.ndarray, dtype: Any, n_features: int) -> None:
-        """Set the fitted attributes from a kernel's model (bytes), trained on X of ``dtype``."""
+        """Set the fitted attributes from a kernel's model (bytes). ``dtype`` is that of X."""
 
     def _settle(self, X: Any, seed: int | None) -> None:
         """Set the attributes that depend on all rows or on ``random_state``, before training.
@@ -95,7 +96,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
         return CompiledLearner(self.settled(rows.X, rows.n_features, seed), rows, before)
 
     def settled(self, X: Any, n_features: int, seed: int) -> Self:
-        """Return an unfitted copy with the attributes that depend on all rows or on the seed."""
+        """Return an unfitted copy, with attributes that depend on all rows or on the seed set."""
         settings = clone(self)
         settings.n_features_in_ = n_features
         settings._settle(X, seed)
@@ -129,7 +130,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
         """Return validated X and the targets for the kernel.
 
-        X has the type of X in the first call of ``partial_fit``.
+        In later calls of ``partial_fit``, X is converted to the dtype of the first call.
         """
 
     def _validated(self, X: Any, y: Any = "no_validation", **options: Any) -> Any:
@@ -317,8 +318,8 @@ class KernelTrainer:
     def survey(self, state: np.ndarray, phase: Phase | Rows) -> None:
         """Add a whole phase to the statistics in a state, before the model is trained on it.
 
-        ``phase`` may also be rows, which count as one phase. The new rows of a phase are read in
-        prepared order. Their sums therefore do not depend on the order of training.
+        ``phase`` may also be given as rows, which count as one phase. The new rows of a phase are
+        read in prepared order. Their sums therefore do not depend on the order of training.
         """
         if self._kernel.surveys:
             rows = slice(phase.start, phase.stop) if isinstance(phase, Phase) else phase
@@ -573,8 +574,8 @@ def with_scaled_rows(before: FittedSteps | None, kernel: Kernel, rows: PreparedR
     return Scaled(kernel, *flags, rows.blocks, np.flatnonzero(before.is_beside))
 
 
-# The maximal size of a state of a batch, in bytes. A walk uses several states at a time, which
-# should fit into a third-level cache of 32 MB.
+# The maximal size of a state of a batch, in bytes. A state and the copy of it that is trained then
+# fit into a third-level cache of 32 MB.
 _MAX_STATE_BYTES = 2**24
 
 
@@ -630,7 +631,7 @@ class Lanes(KernelTrainer):
     def max_learners(learner: CompiledLearner) -> int:
         """Return the maximal number of learners in a batch for which batches are fast.
 
-        It is 0 if the state of a single learner is already too large.
+        It is 0 if a learner has more outputs than a batch may have lanes, one for each output.
         """
         bytes_per_lane = learner.state_bytes // learner.n_outputs
         n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MAX_STATE_BYTES // bytes_per_lane)
@@ -640,7 +641,7 @@ class Lanes(KernelTrainer):
     def min_learners(learner: CompiledLearner) -> int:
         """Return the minimal number of learners for which a batch is faster than single trainings.
 
-        A batch computes with whole SIMD vectors, of which a few learners would use only a part.
+        A batch computes with whole SIMD vectors, of which too few learners would fill only a part.
         """
         return 1 + 3 * VECTOR_BYTES // (8 * learner.dtype.itemsize * learner.n_outputs)
 
@@ -648,7 +649,7 @@ class Lanes(KernelTrainer):
 def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> bytes:
     """Return a digest of the parameters that influence a state after ``n_seen`` rows.
 
-    The parameters named in ``but`` are excluded.
+    The digest excludes the parameters whose names are in ``but``.
     """
     bound = {
         name: value for name, value in learner.bound_settings(n_seen).items() if name not in but

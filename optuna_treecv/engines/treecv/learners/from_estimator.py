@@ -18,7 +18,7 @@ from optuna_treecv.rows.data import PreparedRows
 
 
 def forget_seeds(fitted: Any, estimator: Any) -> None:
-    """Set those seeds of a fitted estimator back to None that are None in ``estimator``.
+    """Reset each seed of a fitted estimator to None if it is None in ``estimator``.
 
     The fitted attributes do not change.
     """
@@ -40,13 +40,13 @@ def make_learner(
     Parameters
     ----------
     estimator : estimator
-        An estimator that passes ``check_methods``.
+        An estimator that passes ``check_incremental``.
     rows : PreparedRows
         Rows in the layout that ``layout_for`` returns for the estimator.
     response_methods : tuple of str
         The response methods that the scoring needs: "predict", "decision_function",
-        "predict_proba" or "distance" (to the nearest centre). It is empty if only scorers that
-        call the fitted estimator are needed.
+        "predict_proba" or "distance" (to the nearest centre). It is empty if all scorers call the
+        fitted estimator.
     seed : int
         Replaces each ``random_state=None`` in the estimator.
     """

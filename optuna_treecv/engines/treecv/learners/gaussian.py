@@ -19,7 +19,7 @@ from optuna_treecv.engines.treecv.learners.compiled import UnsupervisedEstimator
 from optuna_treecv.estimators.base import ABOVE_0
 from optuna_treecv.estimators.base import weights_of_rows
 
-# The maximal number of features for a full covariance, which then takes 2 GiB in each state.
+# The maximal number of features for a full covariance. It then takes 2 GiB in each state.
 MAX_FEATURES = 2**14
 
 
@@ -43,8 +43,8 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     reg_covar : float, default=1e-6
         Added to each variance, > 0, in the squared unit of X.
     shuffle : bool, default=True
-        Whether ``fit`` and ``partial_fit`` train on their rows in random order, which only affects
-        rounding.
+        Whether ``fit`` and ``partial_fit`` train on their rows in random order. The order only
+        affects rounding.
     random_state : int, RandomState instance or None, default=None
         Seed of the random order.
 
@@ -64,8 +64,8 @@ class StreamingGaussianDensity(DensityMixin, UnsupervisedEstimator):
     See Also
     --------
     StreamingKMeans : The other unsupervised learner.
-    sklearn.mixture.GaussianMixture : With one component, the same model trained on all rows at
-        once.
+    sklearn.mixture.GaussianMixture : The same model if it has one component, but trained on all
+        rows at once.
 
     References
     ----------

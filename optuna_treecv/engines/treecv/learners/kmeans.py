@@ -55,8 +55,8 @@ class StreamingKMeans(
         Centres, in the type of X (float64 or float32). If there are fewer distinct rows than
         centres, the last centres repeat the first one.
     counts_ : ndarray of shape (n_clusters,)
-        Total weight of the rows that were assigned to each centre, which is their number without
-        ``sample_weight``. Integers if all totals are whole numbers.
+        Total weight of the rows that were assigned to each centre. Without ``sample_weight``, this
+        is the number of these rows. Integers if all totals are whole numbers.
     labels_ : ndarray of shape (n_samples,)
         The nearest centre of each row of the last ``fit`` or ``partial_fit``.
     t_ : int

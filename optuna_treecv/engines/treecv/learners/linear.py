@@ -89,9 +89,11 @@ class LinearEstimator(KernelEstimator):
 
     @property
     def rewrites_often(self) -> bool:
-        """Whether the penalty shrinks the weights to 1 / 64 within about 400 rows.
+        """Whether training on sparse rows often rewrites all weights.
 
-        The step size "auto" counts as 0.1.
+        The kernel stores the weights with a common scale, which the penalty shrinks. It rewrites
+        the weights when the scale falls below 1 / 64, here within about 400 rows. The step size
+        "auto" counts as 0.1.
         """
         has_step = "step_size" in self.lane_parameters
         return has_step and float(self.alpha) * (self._eta or 0.1) > 0.01
@@ -102,7 +104,10 @@ class LinearEstimator(KernelEstimator):
         return tags
 
     def _validate(self, X: Any, y: Any, first: bool) -> tuple[Any, Any]:
-        """Return validated X and y. X has the type of X in the first call of ``partial_fit``."""
+        """Return validated X and y.
+
+        In later calls of ``partial_fit``, X is converted to the dtype of the first call.
+        """
         form = "csr" if self._takes_sparse else False
         dtype = FLOATS if first else self.coef_.dtype
         return self._validated(X, y, accept_sparse=form, dtype=dtype, reset=first)
@@ -196,8 +201,8 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         return tags
 
     def _fixed(self) -> dict[str, Any]:
-        # Only states for "balanced" count classes. A dict may change between calls, and then
-        # applies to further rows only.
+        # Only states for "balanced" count classes. A dict may change between calls. The new dict
+        # then applies only to further rows.
         return {**super()._fixed(), "class_weight": self.is_balanced}
 
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:
@@ -209,7 +214,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         return X, as_codes(y, self.classes_)
 
     def _check_classes(self, y: np.ndarray, classes: Any) -> None:
-        """Set ``classes_`` in the first call of ``partial_fit``; raise for labels outside them."""
+        """Set ``classes_`` in the first call of ``partial_fit``; raise for labels not in it."""
         with naming("classes"):
             _check_partial_fit_first_call(self, classes)
         labels = self.classes_.tolist()

@@ -57,7 +57,7 @@ class AveragedSGD(LinearEstimator):
     def lane_parameters(self) -> tuple[str, ...]:
         """The names of the parameters in which the candidates of a batch may differ.
 
-        There are none with mini-batches, for which candidates are trained one by one.
+        There are none with mini-batches, because then candidates are trained one by one.
         """
         return ("alpha", "step_size", "radius") if self.batch_size == 1 else ()
 
@@ -102,9 +102,9 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     power_t : float, default=0.5
         The exponent p of "invscaling".
     average : bool or "linear", default="linear"
-        Whether the model is a mean of the :math:`w_t` instead of the last one. "linear" gives them
-        the weights 1, 2, 3, ..., so the first ones have little influence; True gives them equal
-        weights.
+        Whether the model is a mean of the :math:`w_t` instead of the last :math:`w_t`. "linear"
+        gives them the weights 1, 2, 3, ..., so the first :math:`w_t` have little influence. True
+        gives them equal weights.
     average_start : int, default=0
         Number of rows before averaging begins. Until then, the model is the last :math:`w_t`.
     batch_size : int, default=1
@@ -151,7 +151,7 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     Notes
     -----
     Training on sparse rows takes time proportional to the number of nonzeros and gives the same
-    model as training on dense rows. Mini-batches require dense rows. Training uses the type of X,
+    model as training on dense rows. Mini-batches require dense rows. Training uses the dtype of X,
     float64 or float32.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
@@ -222,11 +222,11 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     Parameters
     ----------
     loss : {"squared_error", "huber", "epsilon_insensitive"}, default="squared_error"
-        The loss :math:`\ell`. "squared_error" is half the squared error; "huber" the same, but
-        linear beyond ``epsilon``; "epsilon_insensitive" the absolute error minus ``epsilon``, at
-        least 0.
+        The loss :math:`\ell`. "squared_error" is half the squared error. "huber" is the same, but
+        linear for errors beyond ``epsilon``. "epsilon_insensitive" is the absolute error minus
+        ``epsilon``, or 0 if this is negative.
     epsilon : float, default=0.1
-        The error beyond which "huber" is linear, or up to which "epsilon_insensitive" is 0; in the
+        The error beyond which "huber" is linear, or up to which "epsilon_insensitive" is 0, in the
         unit of y.
     alpha : float, default=1e-4
         The weight :math:`\alpha \ge 0` of the penalty :math:`|w|^2 / 2`.
@@ -238,9 +238,9 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     power_t : float, default=0.5
         The exponent p of "invscaling".
     average : bool or "linear", default="linear"
-        Whether the model is a mean of the :math:`w_t` instead of the last one. "linear" gives them
-        the weights 1, 2, 3, ..., so the first ones have little influence; True gives them equal
-        weights.
+        Whether the model is a mean of the :math:`w_t` instead of the last :math:`w_t`. "linear"
+        gives them the weights 1, 2, 3, ..., so the first :math:`w_t` have little influence. True
+        gives them equal weights.
     average_start : int, default=0
         Number of rows before averaging begins. Until then, the model is the last :math:`w_t`.
     batch_size : int, default=1
@@ -281,15 +281,15 @@ class AveragedSGDRegressor(AveragedSGD, LinearRegressor):
     Notes
     -----
     Training on sparse rows takes time proportional to the number of nonzeros and gives the same
-    model as training on dense rows. Mini-batches require dense rows. Training uses the type of X,
+    model as training on dense rows. Mini-batches require dense rows. Training uses the dtype of X,
     float64 or float32.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
-    penalty by S = :math:`2 R^2` with :math:`R^2 = \sum |x|^4 / \sum |x|^2` over the rows so far,
-    or by :math:`4 R^2` with ``average=False``. The step size is then
-    :math:`1 / (1 + \alpha / S)`. Averaged least squares converge with steps below
-    :math:`1 / R^2` (Bach and Moulines [1]_); here a step also moves the prediction of a row at
-    most to its target. Only rows of :math:`|x|^2` above S have less weight.
+    penalty by S. Here S = :math:`2 R^2`, or :math:`4 R^2` with ``average=False``, and
+    :math:`R^2 = \sum |x|^4 / \sum |x|^2` over the rows so far. The step size is then
+    :math:`1 / (1 + \alpha / S)`. Averaged least squares converges with steps below
+    :math:`1 / R^2` (Bach and Moulines [1]_). In addition, a step here moves the prediction of a
+    row at most to its target. Only rows with :math:`|x|^2` above S have less weight.
 
     References
     ----------
@@ -347,7 +347,8 @@ class LSQSGDRegressor(AveragedSGD, LinearRegressor):
     ----------
     step_size : float or "auto", default="auto"
         The step size :math:`\eta > 0`. "auto" is :math:`n^{-1/2}`, where n is the number of rows
-        of ``fit`` or of the first ``partial_fit``; inside TreeCV, of all rows of X.
+        that are passed to ``fit`` or to the first ``partial_fit``. With ``method="treecv"`` or
+        another incremental method, n is the number of all rows of X.
     radius : float, default=1.0
         Radius r > 0 of the ball onto which the weights are projected after each step; ``inf``
         means no projection.

@@ -57,9 +57,9 @@ class StreamingSVRG(LinearEstimator):
     def bound(self, n_seen: int) -> frozenset[str]:
         """Return the names of the parameters that influence a state after ``n_seen`` rows.
 
-        Until the first batch is complete, the state is a sum of gradients at 0. The step size then
-        matters only if it is "auto", because it then scales each gradient. The growth of batches
-        has no influence before the second batch.
+        Until the first batch is complete, the state is a sum of gradients at 0. During this time,
+        the step size matters only if it is "auto", which scales the gradient of each row. The
+        growth of batches has no influence before the second batch.
         """
         names = frozenset(self._get_param_names()) - ACT_THROUGH_ROWS
         if self.settings == "theory":
@@ -90,7 +90,7 @@ class StreamingSVRG(LinearEstimator):
     def lane_parameters(self) -> tuple[str, ...]:
         """The names of the parameters in which the candidates of a batch may differ.
 
-        The other parameters determine the stages, which must be the same for all candidates.
+        The other parameters, such as those of the stages, must be the same for all candidates.
         """
         return () if self.settings == "theory" else ("alpha", "step_size")
 
@@ -136,9 +136,9 @@ class StreamingSVRG(LinearEstimator):
     def _by_theory(self, X: Any) -> tuple[float, int, float, int]:
         """Return the parameters for ``settings="theory"``, computed as the paper recommends.
 
-        For the squared loss, whose Hessian is constant (alpha = 1 in the paper), these are the
-        constants of corollary 4. For the other losses they are the constants of corollary 5,
-        without the unknown constant C of self-concordance.
+        For the squared loss, these are the constants of corollary 4. Its Hessian is constant, so
+        alpha = 1 in the paper, where alpha is not the penalty. For the other losses, these are the
+        constants of corollary 5 without the unknown constant C of self-concordance.
 
         Returns
         -------
@@ -220,8 +220,8 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         Number of stages after the first one in which batches do not grow yet (remark 7 of the
         paper).
     schedule : {"geometric", "factorial"}, default="geometric"
-        "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
-        :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
+        "geometric" uses ``batch_growth``. "factorial" uses :math:`k_s = 4^s s! \, k_0`,
+        :math:`\eta_s = \eta / 2^s` and :math:`m_s = 4^s m` instead (remark 8 of the paper).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
         and ``schedule`` by the constants of the paper's corollary 5 with b = 3 and p = 2. Most
@@ -364,8 +364,8 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         Number of stages after the first one in which batches do not grow yet (remark 7 of the
         paper).
     schedule : {"geometric", "factorial"}, default="geometric"
-        "factorial" replaces ``batch_growth``: :math:`k_s = 4^s s! \, k_0`,
-        :math:`\eta_s = \eta / 2^s`, :math:`m_s = 4^s m` (remark 8).
+        "geometric" uses ``batch_growth``. "factorial" uses :math:`k_s = 4^s s! \, k_0`,
+        :math:`\eta_s = \eta / 2^s` and :math:`m_s = 4^s m` instead (remark 8 of the paper).
     settings : {"given", "theory"}, default="given"
         "theory" replaces ``step_size``, ``initial_batch_size``, ``batch_growth``, ``inner_steps``
         and ``schedule`` by the constants of the paper's corollary 4 (5 for Huber's loss) with b =
@@ -413,10 +413,11 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(S, :math:`|x|^2`) and the
-    penalty by S = :math:`4 \sum |x|^4 / \sum |x|^2` over the rows so far. The step size is then
-    :math:`1 / (1 + \alpha / S)`. This is :math:`1 / (4 R^2)` of Bach and Moulines [2]_, but a step
-    moves the prediction of a row at most to its target. Only rows of :math:`|x|^2` above S have
-    less weight.
+    penalty by S = :math:`4 R^2` with :math:`R^2 = \sum |x|^4 / \sum |x|^2` over the rows so far.
+    The step size is then :math:`1 / (1 + \alpha / S)`. For a small :math:`\alpha`, a gradient is
+    therefore multiplied by about :math:`1 / (4 R^2)`, as in Bach and Moulines [2]_. In addition, a
+    step here moves the prediction of a row at most to its target. Only rows with :math:`|x|^2`
+    above S have less weight.
 
     Training on sparse rows takes time proportional to the number of nonzeros and gives the same
     model as training on dense rows.
