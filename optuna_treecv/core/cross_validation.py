@@ -443,7 +443,7 @@ class CrossValidation:
     def smallest_training_set(self, of_classes: bool) -> tuple[int, int]:
         """Return the size of the smallest training set, and of the smallest class in any of them.
 
-        The class size is the size of the training set unless ``of_classes``.
+        Unless ``of_classes`` is true, all rows count as one class.
         """
         data = self.data
 

@@ -35,8 +35,8 @@ _STABLE_QUANTILE = 1 - 1e-3
 # because such a fold has too few rows.
 _MAX_ROW_SHARE = 0.05
 
-# A learner is unstable if the means of its repeats have a larger standard deviation than this, as
-# a multiple of the standard error over rows.
+# A learner is unstable if the standard deviation of the means of its repeats exceeds this multiple
+# of the standard error over rows.
 _MAX_STD_OF_REPEATS = 2 / 3
 
 IntervalMethod = Literal["bayle", "nadeau_bengio", "hoeffding"]

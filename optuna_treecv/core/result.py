@@ -224,7 +224,8 @@ class CVResult:
     test_score : ndarray of shape (n_repeats * n_folds,)
         The score of each fold, in the order of the folds, one repeat after the other. In
         leave-one-out, fold i tests row i. A pooled score has one value per repeat instead of fold
-        scores. With several scores, this and the next four are those of the first optimised one.
+        scores. With several scores, this and the next four attributes are those of the first
+        optimised score.
     mean : float
         The mean of ``test_score``; R in the TreeCV paper.
     std : float or None
@@ -388,7 +389,7 @@ class CVResult:
         Two evaluations on the same folds tend to have large losses on the same rows. Therefore,
         the standard error of their difference is often much smaller than the standard errors of
         the two means. If both evaluations have ``row_losses=True``, scores are paired by row;
-        otherwise, they are paired by fold. The attribute ``by`` of the result says which.
+        otherwise, they are paired by fold. The attribute ``by`` of the result shows which.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class RowScores:
         self, n_rows: int, has_weights: bool, ends: Collection[int] = (), dtype: type = np.float64
     ) -> None:
         self.n_rows = 0
-        # Half of the rows are rounded up, as in ``tail``.
+        # Half of the number of rows is rounded up, as in ``tail``.
         self.marks = sorted({*ends, *((end + 1) // 2 for end in ends)})
         self._values: Array = np.empty(n_rows, dtype)
         self._weights = np.empty(n_rows) if has_weights else None

@@ -191,9 +191,9 @@ class Scorebook:
             spreads[:] = spread_of(row_scores, self.scores[first, places], rows.weights, begins)
 
     def _store_outputs(self, repeat: Repeat, piece: Node, rows: TestedRows, method: str) -> None:
-        """Store the outputs of a batch of folds, or discard them if any is not finite.
+        """Store the outputs of a batch of folds if all of them are finite.
 
-        In this case, the outputs of the whole repeat are discarded.
+        Otherwise, the outputs of the whole repeat are discarded.
         """
         response, responses = rows.response(method), self.responses[repeat.number]
         compact = self._request.compact_output(response, method)

@@ -112,8 +112,8 @@ class Settings:
         the fold of each row, or -1 for rows that are only trained on; or an iterable of (train,
         test) pairs of row indices. "exact" and "fit" support any splitter. The tree supports two
         kinds of splits. In the first kind, each model is trained on all rows that its fold does
-        not test, and each row is tested at most once, or equally often in repetitions. In the
-        second kind, the training sets are growing first parts of the rows, as in
+        not test, and each row is tested at most once per repetition of the folds. In the second
+        kind, each model is trained on the first n rows, and n grows from split to split, as in
         ``TimeSeriesSplit``.
     groups : array-like of shape (n_rows,), default=None
         The group of each row, for splitters that need groups. If groups are given, an int as
@@ -150,8 +150,8 @@ class Settings:
         ``CVResult.why`` the reason for it.
     n_repeats : int, default=1
         The number of times that cross-validation is repeated, at most 10,000; the scores are
-        averaged. Repeats differ in how the rows are shuffled if ``cv`` is an int, a float or
-        "loo", and in what each call of ``split`` returns if it is a splitter. They also differ in
+        averaged. If ``cv`` is an int, a float or "loo", repeats differ in how the rows are
+        shuffled; if it is a splitter, each repeat calls ``split`` again. Repeats also differ in
         random orders and in the seeds that replace ``random_state=None`` in the estimator. If all
         repeats would be identical, there is an error.
     n_epochs : int, default=None

@@ -199,7 +199,7 @@ class Family(ABC):
         cached : callable
             An ``ArrayCache``.
         most_rows : int
-            The most test rows that should be yielded together. A chunk is never divided.
+            The maximum number of test rows to yield together. A chunk is never divided.
 
         Yields
         ------

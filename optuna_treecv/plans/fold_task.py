@@ -101,7 +101,7 @@ class FoldResult(NamedTuple):
         The predictions of the test rows that pooled scores need, in columns.
     has_diverged : bool
     n_trained : int
-        The rows that the model was trained on.
+        The number of rows that the model was trained on.
     seconds : float
         The time of the fit and the score; 0 if they are cached.
     """
@@ -139,7 +139,7 @@ class FoldTask:
     Attributes
     ----------
     estimator : estimator
-        With all its seeds.
+        The estimator, in which all seeds are set.
     X, y : the rows as given
     metrics : tuple of Loss, Scorer or Pooled
         Empty if only predictions are requested.
@@ -177,7 +177,8 @@ class FoldTask:
     def naming_step(self) -> AbstractContextManager[None]:
         """Name the failing step of a Pipeline in errors of its fit.
 
-        With metadata routing it is not named, because the steps would be refitted without it.
+        With metadata routing, the step is not named, because finding it refits the steps without
+        metadata.
         """
         return nullcontext() if self.is_routed else naming_step(self.estimator, self.X, self.y)
 
@@ -303,8 +304,8 @@ class FoldTask:
     def _part(self, estimator: Any, rows: Array, train: Array | None = None) -> tuple[Any, Any]:
         """Return some rows, read-only and as an estimator takes them.
 
-        ``_safe_split`` takes several times longer for arrays. It needs the training rows ``train``
-        of an estimator for test rows.
+        Arrays are indexed directly, because ``_safe_split`` takes several times longer. For test
+        rows, it needs the training rows ``train`` if the estimator takes pairwise distances.
         """
         X, y = self.X, self.y
         are_arrays = type(X) is np.ndarray and (y is None or type(y) is np.ndarray)
@@ -356,7 +357,7 @@ class FoldTask:
 class Beginnings:
     """A cache of fitted first steps of Pipelines, one in each worker process of joblib.
 
-    With a name it is the ``memory`` of a Pipeline that is fitted on one fold.
+    With a name, it is the ``memory`` of a Pipeline that is fitted on one fold.
 
     Parameters
     ----------
@@ -385,7 +386,7 @@ class Beginnings:
     def lent_to(self, pipeline: Any) -> Generator[None]:
         """Set this as the ``memory`` of a Pipeline in the block, unless it has one.
 
-        After the block a scorer may fit the Pipeline on other rows.
+        It is removed after the block, because a scorer may fit the Pipeline on other rows.
         """
         previous = pipeline.memory
         if previous is None:
@@ -515,7 +516,7 @@ def _recording(
 ) -> Generator[None]:
     """Record the first predictions of an estimator for these rows while it is scored.
 
-    A second call could return others, and would take as long again.
+    A second call could return other predictions, and would take as long as the first.
     """
 
     def record(call: Callable[..., Any], method: str, rows: Any, *args: Any, **kwargs: Any) -> Any:

@@ -72,10 +72,10 @@ from optuna_treecv.scoring.scores import scores_of_folds
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.scoring.scores import unknown_spreads
 
-# The most test rows of several folds that are predicted together.
+# The maximum number of test rows of several folds that are predicted together.
 _MAX_ROWS = 2**14
 
-# The most bytes of the predictions of all candidates for the rows that are predicted together.
+# The maximum number of bytes of all candidates' predictions for such rows.
 _MAX_BYTES = 2**27
 
 T = TypeVar("T")
@@ -132,9 +132,9 @@ class JointPlan(Plan):
         return [*self.parts.steps, self.parts.scaler, last]
 
     def free_values(self, candidate: Candidate, repeat: Repeat) -> Any:
-        """Return the value of the only free parameter of a candidate.
+        """Return a tuple with the values of a candidate's free parameters.
 
-        If the number of free parameters is not one, return a tuple of their values.
+        If there is exactly one free parameter, its value is returned instead of a tuple.
         """
         last = last_step(candidate)
         values = tuple(getattr(last, name) for name in self.parts.names)
@@ -154,7 +154,7 @@ class JointPlan(Plan):
         try:
             yield from self._evaluate(work)
         except ValueError as error:
-            if len(work.candidates) > 1:  # a candidate that is evaluated alone may not fail
+            if len(work.candidates) > 1:  # evaluated alone, each candidate may succeed
                 raise
             yield self._failed(error)
 
@@ -464,7 +464,7 @@ def form_of(request: Request, parts: Parts) -> tuple[int, bool]:
 def table_of(request: Request, parts: Parts) -> Table | str | None:
     """Return the fitted transformers as a ``Table``, or the reason why folds must be refitted.
 
-    None if all transformers are stateless, which needs no table.
+    Return None if all transformers are stateless, because no table is needed then.
     """
     if not parts.kinds:
         return None
@@ -488,8 +488,8 @@ def _after(steps: Sequence[Any], X: Any) -> Any:
     return X
 
 
-# The most folds of remote rows. With more folds, the transfer of their sums would take most of the
-# time.
+# The maximum number of folds of remote rows. With more folds, transferring their sums would take
+# most of the time.
 _MAX_FOLDS = 1000
 
 #: The number of simultaneous requests for sums to each block of remote rows.

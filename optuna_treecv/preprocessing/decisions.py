@@ -73,9 +73,9 @@ _NO_FREQUENCIES: dict[type, dict[str, Any]] = {
 
 
 # Learners of scikit-learn whose weights start at 0, are changed by a row only in its nonzero
-# columns, and do not depend on the number of columns. So a column that no training row has changes
-# nothing. It does in others: naive Bayes divides by the number of columns, and an MLP draws its
-# first weights, so that a further column would change the random numbers of the next ones.
+# columns, and do not depend on the number of columns. So a column that is zero in all training
+# rows has no effect. In other learners, it has one: naive Bayes divides by the number of columns,
+# and an MLP draws initial weights for each column, so the weights of later columns would change.
 _LINEAR = {
     "PassiveAggressiveClassifier",
     "PassiveAggressiveRegressor",

@@ -149,8 +149,8 @@ class Running(BaseEstimator):
     Parameters
     ----------
     parts : list of tuple (step, start, stop, dtype, is_sparse)
-        The transformers in their order, which are trained in place; the first and the last column
-        of each (exclusive); and the form of these columns, as in ``Placeholder``.
+        For each transformer, in their order: the transformer, which is trained in place; its
+        columns, start to stop - 1; and the form of these columns, as in ``Placeholder``.
     """
 
     def __init__(self, parts: list[tuple[Any, int, int, str, bool]]) -> None:

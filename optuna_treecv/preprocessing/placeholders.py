@@ -136,7 +136,7 @@ class Placeholder(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X,
             accept_sparse="csr" if takes_sparse else False,
             dtype="numeric" if self.in_python else [np.float64, np.float32],
-            ensure_all_finite=False,  # the step and the learner say what is wrong
+            ensure_all_finite=False,  # the step or the learner raises an error
             reset=reset,
         )
 

@@ -307,8 +307,8 @@ def naming_entries(
     Raises
     ------
     ValueError
-        Instead of an error of scikit-learn or NumPy. That error is raised unchanged if all entries
-        of X are finite, because a step of a Pipeline produced the others.
+        In place of the error of scikit-learn or NumPy. If all entries of X are finite, that error
+        is raised unchanged, because a step of a Pipeline has produced the invalid entries.
     """
     try:
         yield

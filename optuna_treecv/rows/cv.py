@@ -78,7 +78,7 @@ class ToCut:
 def make_cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int], n_repeats: int) -> list[Cut]:
     """Return the folds or splits for each repeat.
 
-    A repeated splitter, such as ``RepeatedKFold``, has several repeats itself.
+    A repeated splitter, such as ``RepeatedKFold``, gives several repeats each time it is read.
 
     Parameters
     ----------
@@ -253,8 +253,8 @@ def _cuts_of_splits(cv: Any, name: str, rows: ToCut, seeds: Callable[[int], int]
 def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | None]:
     """Read all splits of a splitter, and check them.
 
-    Also return whether the rows of all splits are ascending, and how the first training set that
-    is not the complement of its test set differs from it (None if there is no such set).
+    Also return whether the rows of all splits are ascending, and None or the first problem: how a
+    training set differs from the complement of its test set.
     """
     n_rows = rows.n_rows
     trains: list[TrainRows] = []

@@ -72,7 +72,7 @@ class ColumnMaps:
         The numbers to add to the placeholder, for each training set and the rows that its model
         tests.
     centre, scale : ndarray of shape (n_sets, n_features)
-        The numbers to subtract from each feature then, and to divide it by.
+        The numbers that are then subtracted from each feature, and by which it is divided.
     """
 
     filled: np.ndarray
@@ -92,7 +92,7 @@ class ColumnMaps:
         ----------
         chunk : int
         numbers : ndarray of shape (..., n_columns + n_others)
-            Rows, or linear functions of rows. The others are returned unchanged.
+            Rows, or linear functions of rows. The last ``n_others`` columns do not change.
         is_centred : bool
             Whether to subtract the centres, as for rows and means.
         """

@@ -33,7 +33,7 @@ class Block:
     ----------
     rows : PreparedRows
     start : int
-        The index of the first one among all prepared rows.
+        The index of the block's first row among all prepared rows.
     """
 
     rows: Any

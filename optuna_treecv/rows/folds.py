@@ -29,11 +29,12 @@ _FIRST_TURN = 4
 # tested.
 _PARTS_OF_WARM_UP = 8
 
-# Powers of two share one order if their folds have at least this many rows. Each such stretch of
-# rows has an even share of each class, so the rows that a model sees last vary less than random
-# rows. This biases the estimates of learners that give them most weight. In experiments with last
-# iterates, the bias was up to 0.9 standard deviations of one estimate without a lower bound, 0.3
-# with 256 rows, and 0.1 with 1024, where the mean over 50 seeds does not show it.
+# For numbers of folds that are powers of two, the order of the rows is the same if the folds have
+# at least this many rows. Each run of that many rows has an even share of each class, so the last
+# rows of a training set vary less than random rows. This biases the estimates of learners that
+# give the last rows most weight. In experiments with such learners, the bias was up to 0.9
+# standard deviations of one estimate without this minimum, 0.3 with a minimum of 256 rows, and 0.1
+# with 1024, which is not visible in the mean over 50 seeds.
 _FEWEST_ROWS = 1024
 
 #: Training rows: None for all rows outside the test set, in ascending order; n for the rows 0 to
@@ -552,7 +553,7 @@ def stratified_chunks(
     previous class stopped. Therefore the folds differ by at most one row, both in each class and
     in total.
 
-    If ``n_folds`` is a power of two, k, each fold consists of two folds of 2k. If the folds of 2k
+    If ``n_folds`` is a power of two, k, each fold consists of two of the folds for 2k. If these
     have at least 1024 rows each, the whole order is the same for k and 2k, so that both can share
     models.
 

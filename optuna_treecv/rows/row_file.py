@@ -32,8 +32,8 @@ from optuna_treecv.rows.checks import memmap_behind
 from optuna_treecv.rows.layout import SparseRows
 
 # ``max_memory`` divided by the sizes of: a chunk of the user's rows, which are prepared at once; a
-# region, whose rows are sorted at once; a block; and the predictions of all rows. Up to one and a
-# half blocks are trained on while as many are read.
+# region, whose rows are sorted at once; a block; and the predictions of all rows. Models are
+# trained on up to one and a half blocks while as many are read.
 _PIECES, _REGIONS, _BLOCKS, _BESIDE = 16, 4, 4, 8
 
 _MOST_PIECE = 2**25
@@ -106,7 +106,7 @@ class MappedFile:
     Raises
     ------
     OSError
-        If the folder has not enough space, or is in memory.
+        If the folder does not have enough space, or is in memory.
     """
 
     def __init__(self, n_bytes: int, folder: str | None) -> None:
@@ -178,7 +178,7 @@ def stamp_of(rows: Any) -> tuple[str, int, int, int] | None:
 def leave_pages(rows: Any) -> None:
     """Release the mapped pages of rows that are memory-mapped by NumPy."""
     owner = memmap_behind(rows)
-    if owner is None or owner.mode == "c":  # whose changes are only in memory
+    if owner is None or owner.mode == "c":  # its changes are only in memory
         return
     pages = owner._mmap
     start = np.frombuffer(pages, np.uint8).ctypes.data
@@ -278,7 +278,7 @@ class RowFile(ABC):
         Each has a part of every row, in the order of the rows.
     n_rows : int
     room : Room
-        Has a limit.
+        The memory limit, which must not be None.
 
     Attributes
     ----------

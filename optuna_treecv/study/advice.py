@@ -37,11 +37,11 @@ _MAX_SCORES = 2**20
 # Above this reliability, 5 folds suffice.
 _HIGH_RELIABILITY = 0.95
 
-# A value counts as at the edge of its range if it is within this share of the width, measured on
-# the scale of the range (linear or logarithmic).
+# A value is at the edge of its range if its distance from an end is at most this share of the
+# width, measured on the scale of the range (linear or logarithmic).
 _EDGE_SHARE = 0.02
 
-# A value counts as far from the edge if it is at least this share of the width away.
+# A value is far from the edge if its distance is at least this share of the width.
 _FAR_SHARE = 0.25
 
 # Two trials count as equally good if their values differ by at most this share of the standard

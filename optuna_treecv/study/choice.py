@@ -352,8 +352,8 @@ def differences_from_best(
 def _may_be_indistinguishable(contest: Contest, trial: FrozenTrial, level: float) -> bool:
     """Return whether the fold scores are needed to distinguish a trial from the best one.
 
-    Only the attributes of the trials are needed: the standard deviation of a difference is at most
-    the sum of both standard deviations. Therefore the fold scores of most trials need not be read.
+    This is decided by the attributes of the trials: the standard deviation of a difference is at
+    most the sum of both standard deviations. The fold scores of most trials are not needed.
     """
     best = contest.trials[0]
     facts = [facts_of_trial(x.user_attrs) for x in (best, trial)]
@@ -472,8 +472,8 @@ def _shorten(numbers: Sequence[int]) -> str:
 def complete_trials(study: optuna.Study, number: int | None = None) -> list[FrozenTrial]:
     """Return the complete, feasible trials with finite values, the best one first.
 
-    If the study has several objectives, ``number`` is the index of the one whose value the
-    returned trials have.
+    If the study has several objectives, ``number`` is the index of an objective. The returned
+    trials then have only the value of this objective.
     """
     if not isinstance(study, optuna.Study):
         raise ValueError(f"study must be an optuna.Study, got {study!r}.")

@@ -99,7 +99,7 @@ class Candidates:
     run : Run
         The run of one of the trials.
     tested : Tested
-    responses : list of ndarray of shape (n_tests, ...)
+    outputs : list of ndarray of shape (n_tests, ...)
         The outputs of each trial. The order of the trials must not depend on their scores.
     size : int
         The number of members, counting repetitions.

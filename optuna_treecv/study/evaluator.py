@@ -602,9 +602,9 @@ def checked_arguments(
         if "n_epochs" in axes and not hasattr(space.estimator, "n_epochs"):
             for value in axes["n_epochs"].ends:
                 check_integer(f"{argument}: n_epochs", value, MOST_EPOCHS)
-        # Errors are raised here rather than in the first trial. The class of the estimator is
-        # checked for methods if a parameter is categorical, because values may add a method:
-        # SGDClassifier has predict_proba only for some losses.
+        # Errors are raised here rather than in the first trial. If a parameter is categorical, the
+        # class of the estimator is checked instead of the example, which may lack a method that
+        # other values add: SGDClassifier has predict_proba only for some losses.
         distributions = {name: axis.distribution for name, axis in axes.items()}
         choices = any(isinstance(d, CategoricalDistribution) for d in distributions.values())
         run = run_for(cross_validation, example, of_class=choices, searched=axes)

@@ -15,8 +15,9 @@ from optuna_treecv.study.space import Grid
 from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
-# The number of failures of each point; for each of the first trials, all of which have finished,
-# its point if it failed, else None; and the points that none of these trials has completed.
+# The number of failures of each point; a list for the first trials, up to the first unfinished
+# one, with the point of each failed trial and None for the others; and the unvisited points, which
+# none of these trials has completed.
 _Progress = tuple[Counter[int | None], list[int | None], set[int | None]]
 
 

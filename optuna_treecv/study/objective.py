@@ -227,8 +227,8 @@ class TreeCVObjective:
         Raises
         ------
         ValueError
-            If the direction, or the data, folds or scoring of the trials, differ from this
-            objective.
+            If the direction of the study, or the data, folds or scoring of its trials, differ from
+            those of this objective.
         """
         self.evaluator.check_study(study)
 
