@@ -333,7 +333,7 @@ class CrossValidation:
             return facts[key]
 
     def last(self, kind: str, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the object of ``make()``, cached until another key of this kind is requested."""
+        """Return ``make()``, and cache it until another key of the same kind is requested."""
         last = self._found.last
         with self._found.lock:
             if kind not in last or last[kind][0] != key:

@@ -117,7 +117,7 @@ def n_columns(method: str, classes: np.ndarray | None, n_targets: int) -> int:
 def lay_out(
     methods: Sequence[str], classes: np.ndarray | None, n_targets: int
 ) -> tuple[dict[str, slice], int]:
-    """Return the columns of each method's output in one array, and the number of columns."""
+    """Return the slice of columns for each method's output, and the total number of columns."""
     columns, end = {}, 0
     for method in methods:
         begin, end = end, end + n_columns(method, classes, n_targets)

@@ -384,7 +384,7 @@ class Beginnings:
 
     @contextmanager
     def lent_to(self, pipeline: Any) -> Generator[None]:
-        """Set this as the ``memory`` of a Pipeline in the block, unless it has one.
+        """Use this as the ``memory`` of a Pipeline within the block, unless it has one.
 
         It is removed after the block, because a scorer may fit the Pipeline on other rows.
         """

@@ -143,7 +143,7 @@ class DashboardCallback:
 
 
 def _describe_running_trials(study: optuna.Study) -> str:
-    """Return the progress of running trials that record it, which have rows on disk."""
+    """Return the progress of running trials, which is recorded if their rows are on disk."""
     running = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
     lines = [
         f"Trial {trial.number}: {plain(trial.user_attrs[PROGRESS_ATTRIBUTE])}.\n\n"

@@ -433,7 +433,7 @@ def _align_table(table: list[str]) -> list[str]:
 def align(
     rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust
 ) -> list[str]:
-    """Return the lines of a table with aligned columns; the first one is left-aligned."""
+    """Return the lines of a table with aligned columns; the first column is left-aligned."""
     first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join([row[0].ljust(first), *map(justify, row[1:], widths)]).rstrip() for row in rows

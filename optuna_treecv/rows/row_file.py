@@ -311,7 +311,7 @@ class RowFile(ABC):
         """Return the offset of a row in each file, in bytes."""
 
     def _deal(self, order: np.ndarray) -> tuple[np.ndarray, list[slice]]:
-        """Return the region for each of the user's rows, and the slice of each region."""
+        """Return the region of each of the user's rows, and the rows of each region as a slice."""
         starts = range(0, len(order), self._n_region)
         parts = [slice(start, min(start + self._n_region, len(order))) for start in starts]
         region = np.empty(len(order), np.min_scalar_type(len(parts)))

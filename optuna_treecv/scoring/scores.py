@@ -298,7 +298,7 @@ def unknown_spreads(n_metrics: int, n_folds: int) -> Array:
 
 
 def in_full(spreads: Array | None, shape: tuple[int, ...]) -> Array:
-    """Return the spreads of ``FoldScores`` as an array, also if they are None (single rows).
+    """Return spreads as an array, even if they are None because each fold is a single row.
 
     Parameters
     ----------

@@ -245,7 +245,7 @@ def contending_trials(contest: Contest) -> list[FrozenTrial]:
 def correction_of(
     contest: Contest, rule: RuleName, simpler: Simpler | None, level: float
 ) -> Correction:
-    """Prepare the correction of the score of the trial that a rule chooses.
+    """Prepare to correct the score of the trial that a rule chooses.
 
     Parameters
     ----------

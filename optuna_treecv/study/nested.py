@@ -134,7 +134,7 @@ def nested_score(
 
 
 def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
-    """Return the score of choosing among the distinct parameters of complete trials."""
+    """Return the nested score of choosing among complete trials with distinct parameters."""
     by_number = sorted(contest.trials, key=lambda trial: trial.number)
     trials = [*{_key(x): x for x in by_number[::-1]}.values()][::-1]
     runs = [run_of(trial) for trial in trials]
@@ -186,7 +186,7 @@ def _score_choice(contest: Contest, run_of: RunOf, level: float) -> Nested:
 def _score_resampled_choice(
     study: optuna.Study, contest: Contest, run_of: RunOf, objective_on: ObjectiveOn, level: float
 ) -> Nested:
-    """Return the score of choosing among new trials, which the sampler suggests for each fold.
+    """Return the nested score of choosing among new trials, suggested separately for each fold.
 
     The chosen candidate is scored on the held-out fold by the same model as in the study, with the
     same order of rows and the same seeds. With another order, the models of all folds would be

@@ -237,7 +237,7 @@ class Race(Watch):
         return Incumbent(self.trial.number, value, rows, self._nested, self._folds)
 
     def before_report(self, step: int, scores: RowScores, rows: "slice[int]") -> None:
-        """Pass the comparison on a slice of the rows tested so far to the pruner."""
+        """Give the pruner the comparison on a slice of the rows tested so far."""
         assert self.losses is not None
         comparison = None
         if step == NESTED_STEP:
@@ -257,7 +257,7 @@ class Race(Watch):
         self.pruner.tell(self.trial, step, comparison)
 
     def before_part(self, part: int, run: Run) -> None:
-        """Pass the comparison on the folds tested so far to the pruner."""
+        """Give the pruner the comparison on the folds tested so far."""
         self._folds = _fold_losses(run)
         losses, weights = _part_losses(run, self.losses)
         self._parts += [] if losses is None else [losses]
@@ -275,7 +275,7 @@ class Race(Watch):
         self.pruner.tell(self.trial, part, comparison)
 
     def before_trees(self, grown: TreeProgress) -> None:
-        """Compare a growing ensemble with the best trial's final ensemble, and inform the pruner.
+        """Give the pruner the comparison of a growing ensemble with the best trial's final one.
 
         The ensembles of the first fold are compared. In boosting, later trees improve the loss
         less than earlier ones. Therefore each remaining tree is assumed to improve it as much as

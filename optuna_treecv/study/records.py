@@ -100,7 +100,7 @@ class TrialScores(NamedTuple):
         return sum(a.nbytes for a in arrays) + (0 if self.rows is None else self.rows.nbytes)
 
     def smaller(self) -> "TrialScores | None":
-        """Return a copy without outputs; if there are none, without row scores; else None."""
+        """Return a copy without outputs or, if there are none, without row scores; else None."""
         if self.outputs:
             return self._replace(outputs={})
         return None if self.rows is None else self._replace(rows=None)

@@ -252,7 +252,7 @@ class GrownFolds:
         return [self.cut.test_rows(chunk) for chunk in range(self.cut.n_folds)]
 
     def outputs_of(self, chunk: int, n_trees: int, limit: TreeLimit) -> list[np.ndarray]:
-        """Return the predictions of the first trees for the test rows, one per method."""
+        """Return, for each method, the predictions of the first trees for the test rows."""
         fold, classes, columns = self._folds[chunk], self._request.classes, []
         if (n_trees, limit) in fold.outputs:
             return fold.outputs[n_trees, limit]

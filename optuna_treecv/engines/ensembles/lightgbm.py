@@ -97,10 +97,11 @@ class LightGBMGrowth(Growth):
 
     @classmethod
     def facts(cls, fold_rows: FoldRows) -> np.ndarray:
-        """Return the number of rows on the smaller side of the most balanced split of each column.
+        """Return, for each column, how many rows are on the smaller side of its best split.
 
-        The number is exact if nearly all rows have the same value. Only such columns can have no
-        split with ``min_child_samples`` rows on both sides.
+        The best split is the most balanced one. The number is exact if nearly all rows have the
+        same value. Only such columns can have no split with ``min_child_samples`` rows on both
+        sides.
         """
         return _most_balanced_splits(_as_floats(fold_rows.X))
 
@@ -244,7 +245,7 @@ def _as_floats(X: Any) -> Any:
 
 
 def _most_balanced_splits(X: Any) -> np.ndarray:
-    """Return the number of rows on the smaller side of the most balanced split of each column.
+    """Return, for each column, how many rows are on the smaller side of its most balanced split.
 
     If nearly all rows equal the median, the best splits are just below and just above it. Their
     smaller sides are the rows below and the rows above the median, and the larger of these two

@@ -272,7 +272,7 @@ class BaggedGrowth(WarmGrowth):
 
 
 def truncate_nodes(tree: Any, name: str, value: int) -> np.ndarray:
-    """Return the index of the node of a truncated tree that replaces each node of the tree.
+    """Return, for each node, the index of the node that replaces it in the truncated tree.
 
     This is the node itself or its lowest ancestor that remains in the truncated tree.
 

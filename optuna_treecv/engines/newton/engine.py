@@ -235,7 +235,7 @@ class GLMFolds(Family):
     def _relative_penalty_changes(
         self, columns: Spread, totals: Array, objective: Objective
     ) -> Callable[[RowIndices, Array], Array] | None:
-        """Return ``relative_penalty_changes`` of ``LeaveOneOutModels``.
+        """Return the argument ``relative_penalty_changes`` of ``LeaveOneOutModels``.
 
         Without a row far from the mean, a StandardScaler learns a smaller variance. If the
         estimator minimises the mean of losses, the equivalent penalty on their sum is alpha times

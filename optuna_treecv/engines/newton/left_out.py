@@ -172,7 +172,7 @@ class LeaveOneOutModels:
             model = model - step
 
     def _penalty_changes(self, indices: RowIndices, X: np.ndarray) -> np.ndarray:
-        """Return the changes of the penalties of columns if each row is left out.
+        """Return, for each row, how the penalties of columns change if the row is left out.
 
         The shape is (n_rows, width).
         """

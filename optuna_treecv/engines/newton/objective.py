@@ -452,7 +452,7 @@ class Objective:
 
     @_reduce_remote_blocks(np.maximum)
     def max_predictor_changes(self, steps: np.ndarray, set_indices: np.ndarray) -> np.ndarray:
-        """Return the largest change of the predictors of a training row by each step.
+        """Return, for each step, the largest change of the predictors of any training row.
 
         Steps are of shape (n_models, n_outputs, width), and the changes of shape (n_models,).
         """
