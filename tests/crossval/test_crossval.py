@@ -19,9 +19,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
-from sklearn.cluster import MiniBatchKMeans
 from sklearn.datasets import load_digits
-from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import hinge_loss
@@ -301,7 +299,7 @@ def test_projections_of_wide_sparse_rows_are_undone_bit_for_bit(size, average):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(estimator=COMPILED, order=["fixed", "random"], cv=[2, 33, 60, "loo"]), ids=said
+    *pairs(estimator=COMPILED, order=["fixed", "random"], cv=[2, 33, "loo"]), ids=said
 )
 def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
     # A scorer uses the Python recursion down to the leaves, a loss the compiled one.
@@ -318,19 +316,6 @@ def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
         python = tree_cross_validate(estimator, X, y, scoring=minus_loss, **options)
         np.testing.assert_allclose(compiled.test_score, -python.test_score, rtol=1e-12, atol=1e-15)
         assert compiled.n_updates == python.n_updates
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    *pairs(estimator=COMPILED, order=["fixed", "random"], cv=[7, 64, "loo"]), ids=said
-)
-def test_threads_change_no_bit(estimator, order, cv, binary):
-    X, y = binary
-    one = tree_cross_validate(estimator, X, y, cv=cv, order=order)
-    for n_jobs in (2, 5, -1):
-        many = tree_cross_validate(estimator, X, y, cv=cv, order=order, n_jobs=n_jobs)
-        assert np.array_equal(one.test_score, many.test_score)
-        assert one.n_updates == many.n_updates
 
 
 @pytest.mark.parametrize("cv", [2, 5, "loo"])
@@ -402,26 +387,6 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     assert moved
 
 
-def test_no_row_of_a_fold_reaches_its_own_clusters(make_data):
-    X, _ = make_data(60, 4)
-    fold = np.arange(60) % 6
-
-    def centres(model, X, y):
-        return model.cluster_centers_.sum()
-
-    def scores(X, order):
-        estimator = MiniBatchKMeans(3, n_init=1, batch_size=16, max_iter=1)
-        options = {"cv": fold, "order": order, "scoring": centres, "method": "treecv"}
-        return tree_cross_validate(estimator, X, **options).test_score
-
-    for order in ("fixed", "random"):
-        before = scores(X, order)
-        for i in range(6):
-            after = scores(X + 5.0 * (fold == i)[:, None], order)
-            assert after[i] == before[i]
-            assert np.all(np.delete(after, i) != np.delete(before, i))
-
-
 def fold_of(cv, X, y, groups):
     if cv == "loo" if isinstance(cv, str) else isinstance(cv, LeaveOneOut):
         return np.arange(len(y))
@@ -468,25 +433,6 @@ def test_losses_are_scikit_learns_metrics(three_classes, regression):
         np.testing.assert_allclose(found.test_score, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "scoring", ["accuracy", "roc_auc", "f1", lambda model, X, y: model.score(X, y)]
-)
-def test_scorers_see_real_estimators(scoring, binary):
-    X, y = binary
-    found = tree_cross_validate(PegasosClassifier(alpha=0.1), X, y, cv=4, scoring=scoring)
-    if scoring == "accuracy" or callable(scoring):
-        error = tree_cross_validate(PegasosClassifier(alpha=0.1), X, y, cv=4)
-        np.testing.assert_allclose(found.test_score, 1 - error.test_score)
-    assert np.all((found.test_score > 0.5) & (found.test_score <= 1))
-
-
-def test_the_mean_is_of_fold_means(binary):
-    X, y = binary
-    fold = np.where(np.arange(len(y)) < 3, 0, 1)
-    result = tree_cross_validate(PegasosClassifier(), X, y, cv=fold)
-    assert result.mean == result.test_score.mean() == sum(result.test_score) / 2
-
-
 @pytest.mark.parametrize("average", [False, True])
 def test_diverged_folds(regression, average):
     X, y = regression
@@ -496,6 +442,10 @@ def test_diverged_folds(regression, average):
     scored = tree_cross_validate(wild, X, y, cv=5, scoring="r2")
     assert scored.diverged_folds == 5 and scored.mean == -np.inf
     assert np.all(np.isnan(tree_cross_val_predict(wild, X, y, cv=5)))
+    large = (X * 1e25).astype(np.float32)
+    for radius in (1.0, np.inf):
+        model = LSQSGDRegressor(radius=radius, average=average)
+        assert tree_cross_validate(model, large, y, cv=5).diverged_folds == 5
 
 
 # Folds.
@@ -526,14 +476,6 @@ def test_leave_one_out_by_any_name(binary):
     for cv in (LeaveOneOut(), len(y), np.arange(len(y))):
         found = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, shuffle=False)
         assert np.array_equal(found.test_score, loo)
-
-
-def test_predictions_come_in_the_order_of_the_rows():
-    # The learner returns one feature, so the prediction for a row does not depend on its fold.
-    X = np.arange(1.0, 41)[:, None]
-    model = LSQSGDRegressor(step_size=1e-3, radius=np.inf, average=False)
-    predicted = tree_cross_val_predict(model, X, 2 * X[:, 0], cv=8)
-    np.testing.assert_allclose(predicted, 2 * X[:, 0], rtol=0.05)
 
 
 # Seeds and repeats.
@@ -626,7 +568,6 @@ def test_neighbours_that_are_alike_do_not_flatter(order):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cv", ["loo", 40, LeaveOneOut()], ids=str)
 @pytest.mark.parametrize(
     ("estimator", "options"),
     [
@@ -638,20 +579,21 @@ def test_neighbours_that_are_alike_do_not_flatter(order):
     ],
     ids=str,
 )
-def test_leave_one_out_is_in_the_order_of_the_rows(cv, estimator, options):
+def test_leave_one_out_is_in_the_order_of_the_rows(estimator, options):
     """Fold i tests row i, also where the rows are shuffled for training."""
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(40, 3))
-    y = X[:, 0] + rng.normal(size=40)
+    X = rng.normal(size=(20, 3))
+    y = X[:, 0] + rng.normal(size=20)
     if is_classifier(estimator):
         y = (y > 0).astype(int)
     scoring = options["scoring"].replace("squared_error", "neg_mean_squared_error")
     expected = cross_val_score(estimator, X, y, cv=LeaveOneOut(), scoring=scoring)
     expected = -expected if options["scoring"] == "squared_error" else expected
-    result = tree_cross_validate(estimator, X, y, cv=cv, **options)
-    np.testing.assert_allclose(result.test_score, expected, rtol=1e-9)
-    if options.get("row_losses"):
-        np.testing.assert_allclose(result.row_losses, expected, rtol=1e-5)
+    for cv in ("loo", 20, LeaveOneOut()):
+        result = tree_cross_validate(estimator, X, y, cv=cv, **options)
+        np.testing.assert_allclose(result.test_score, expected, rtol=1e-9)
+        if options.get("row_losses"):
+            np.testing.assert_allclose(result.row_losses, expected, rtol=1e-5)
 
 
 def test_leave_one_out_by_its_splitter_is_loo(binary):
@@ -692,16 +634,6 @@ def test_the_data_is_left_alone(binary):
     assert np.array_equal(X, before[0]) and np.array_equal(y, before[1])
 
 
-def test_an_estimate_near_the_truth():
-    # TreeCV estimates the same as plain cross-validation of a converged learner.
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(4000, 3))
-    y = X @ [0.3, -0.2, 0.1] + 0.2 * rng.normal(size=4000)
-    result = tree_cross_validate(LSQSGDRegressor(), X, y, cv="loo")
-    residuals = y - LinearRegression().fit(X, y).predict(X)
-    assert result.mean == pytest.approx(np.mean(residuals**2), rel=0.05)
-
-
 # Errors and divergence.
 
 
@@ -715,14 +647,6 @@ def test_overflow_is_divergence_and_no_projection_hides_it(project, average, dty
     assert result.diverged_folds == 5 and result.mean == 1.0
     hinge = tree_cross_validate(estimator, X, y, cv=5, scoring="hinge")
     assert hinge.mean == np.inf and hinge.std is None
-
-
-@pytest.mark.parametrize("average", [False, True])
-def test_overflow_of_least_squares(average, regression):
-    X, y = (regression[0] * 1e25).astype(np.float32), regression[1]
-    for radius in (1.0, np.inf):
-        estimator = LSQSGDRegressor(radius=radius, average=average)
-        assert tree_cross_validate(estimator, X, y, cv=5).diverged_folds == 5
 
 
 def test_rows_are_not_theirs_to_write(binary):
@@ -804,17 +728,8 @@ def test_random_orders_of_repeats_and_of_the_standard_method(binary):
     assert not np.array_equal(fixed.test_score, random.test_score)
 
 
-def test_leave_one_out_is_shuffled(binary):
-    X, y = binary
-    scores = [
-        tree_cross_validate(PegasosClassifier(), X, y, cv=cv).test_score for cv in ("loo", len(y))
-    ]
-    plain = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", shuffle=False).test_score
-    assert np.array_equal(*scores) and not np.array_equal(scores[0], plain)
-
-
 def test_leave_one_out_needs_little_beside_the_rows():
-    n = 200_000
+    n = 50_000
     X = np.random.default_rng(0).normal(size=(n, 7))
     y = (X[:, 0] > 0).astype(int)
     tree_cross_validate(PegasosClassifier(), X[:100], y[:100], cv="loo")  # warm-up: imports

@@ -13,7 +13,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.base import RegressorMixin
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import SGDClassifier
-from sklearn.linear_model import SGDRegressor
 from sklearn.metrics import get_scorer
 from sklearn.metrics import make_scorer
 from sklearn.model_selection import cross_val_score
@@ -21,7 +20,6 @@ from sklearn.model_selection import cross_val_score
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
@@ -71,8 +69,8 @@ def test_rows(rows):
         ({"n_jobs": SECOND}, "n_jobs must be None, a number of workers or -1"),
         ({"cv": SECOND}, "cv must be an int, a share .* pairs of training and test rows, got"),
         ({"cv": Splitter(3)}, "cv must .* pairs of training and test rows, but Splitter yields 3"),
-        ({"cv": Splitter((5, [0]))}, "arrays of row numbers, but Splitter trains on 5 in split 0"),
-        ({"cv": Splitter(([0], None))}, "row numbers, but Splitter tests None in split 0"),
+        ({"cv": Splitter((5, [0]))}, "arrays of row indices, but Splitter trains on 5 in split 0"),
+        ({"cv": Splitter(([0], None))}, "row indices, but Splitter tests None in split 0"),
         (
             {"scoring": "roc_auc"},
             "scoring='roc_auc' needs an estimator with decision_function or predict_proba; "
@@ -94,18 +92,6 @@ def test_arguments(options, match):
         tree_cross_validate(AveragedSGDRegressor(), X, X[:, 0], **options)
 
 
-def test_arguments_of_the_objective():
-    for cache in (np.array([]), np.array(["memory", "memory"])):
-        with pytest.raises(ValueError, match="cache must be None, 'memory' or a ModelCache, got"):
-            treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA, cache=cache)
-    with pytest.raises(ValueError, match="store must be a SQLAlchemy URL such as"):
-        treecv_objective(
-            PegasosClassifier(), X, y, param_distributions=ALPHA, store="sqlite:///\0.db"
-        )
-    with pytest.raises(ValueError, match="max_bytes must be a number of bytes of at least 0, got"):
-        ModelCache(max_bytes=SECOND)
-
-
 def test_arguments_of_the_methods_of_an_objective():
     objective = treecv_objective(PegasosClassifier(), X, y, param_grid={"alpha": [0.1, 1.0]})
     for params in ({}, {"alpa": 0.1}):
@@ -116,8 +102,6 @@ def test_arguments_of_the_methods_of_an_objective():
     for seed in ("a", -1, 2**32, 0.5):
         with pytest.raises(ValueError, match="^seed must be None or an integer"):
             objective.grid_sampler(seed)
-    with pytest.raises(ValueError, match="^study must have a complete trial, got none"):
-        objective.best_estimator(optuna.create_study())
 
 
 def test_verbose_may_be_a_flag():
@@ -137,32 +121,20 @@ def test_values_that_optuna_refuses(value):
 
 
 def test_parameters():
+    with pytest.raises(ValueError, match="max_bytes must be a number of bytes of at least 0, got"):
+        ModelCache(max_bytes=SECOND)
     with pytest.raises(ValueError, match="'alpha' parameter of PegasosClassifier must be a Pyth"):
         PegasosClassifier(alpha=SECOND).fit(X, y)
     assert StreamingKMeans(n_clusters=True).fit(X).cluster_centers_.shape == (1, 3)
-    with pytest.raises(ValueError, match=r"'n_clusters' parameter .* in the range \[1, 1000000\]"):
-        tree_cross_validate(StreamingKMeans(10**9), X)
     wide = sparse.random(4, 2**14 + 1, density=0.001, random_state=0).toarray()
     with pytest.raises(ValueError, match="X must have at most 16384 columns with covariance_type"):
         StreamingGaussianDensity("full").fit(wide)
-
-
-def test_scorers_that_ask_for_what_an_estimator_has_still_work():
-    assert tree_cross_validate(PegasosClassifier(), X, y, cv=3, scoring="roc_auc").mean <= 1
-    assert tree_cross_validate(LSQSGDRegressor(), X, X[:, 0], cv=3, scoring="r2").mean <= 1
-    assert tree_cross_val_predict(LSQSGDRegressor(), X, X[:, 0]).shape == (30,)
 
 
 def test_estimators_that_are_no_list():
     for wrong in (3, np.inf, None, PegasosClassifier()):
         with pytest.raises(ValueError, match="^estimators must be a list of estimators, got"):
             tree_cross_validate_many(wrong, X, y)
-
-
-def test_a_search_space_that_is_an_array():
-    for wrong in (np.array([]), np.ones(3), 7):
-        with pytest.raises(ValueError, match="^param_distributions must be a dict such as"):
-            treecv_objective(PegasosClassifier(), X, y, param_distributions=wrong)
 
 
 @pytest.mark.parametrize("rows", [sparse.csr_array, sparse.coo_array, sparse.csc_matrix])
@@ -176,26 +148,6 @@ def test_sparse_rows_of_objects(rows):
     ):
         with pytest.raises(ValueError, match="^X must be a valid .* its values are of type obj"):
             call()
-
-
-def test_rows_without_columns():
-    for rows in (X[:, :0], sparse.csr_array((30, 0)), pd.DataFrame(index=range(30))):
-        for model in (PegasosClassifier(), SGDClassifier()):
-            with pytest.raises(ValueError, match="^X must have at least 1 column, got 0 feature"):
-                tree_cross_validate(model, rows, y)
-
-
-@pytest.mark.parametrize("model", [LSQSGDRegressor(), SGDRegressor()], ids=said)
-def test_a_scorer_for_other_targets(model):
-    name = type(model).__name__
-    with pytest.raises(ValueError, match=f"^scoring='f1' cannot score {name}: .*continuous"):
-        tree_cross_validate(model, X, X[:, 0], scoring="f1")
-
-
-def test_a_scorer_for_clusters_of_dates():
-    dates = np.array(["2020-01-01", "NaT"] * 15, "M8[D]")
-    with pytest.raises(ValueError, match="^scoring='accuracy' cannot score StreamingKMeans: "):
-        tree_cross_validate(StreamingKMeans(2), X, dates, scoring="accuracy")
 
 
 @pytest.mark.parametrize("model", [PegasosClassifier(), LSQSGDRegressor()], ids=said)
@@ -235,9 +187,11 @@ def test_arguments_of_the_history(store, wrong):
         with pytest.raises(ValueError, match="^study must be an optuna.Study, got"):
             load(store, study=optuna.Study)
     for runs in (np.array(3), np.eye(2), "run", [3], [wrong]):
-        with pytest.raises(ValueError, match="^runs must be a collection of runs, got"):
+        with pytest.raises(ValueError, match="^runs must be a collection of names of runs, got"):
             load_fold_scores(store, runs=runs)
-        with pytest.raises(ValueError, match="^keep_runs must be a collection of runs, got"):
+        with pytest.raises(
+            ValueError, match="^keep_runs must be a collection of names of runs, got"
+        ):
             forget(store, keep_runs=runs)
 
 
@@ -266,7 +220,7 @@ def test_figures_need_a_study(store):
             function(3, store)
 
 
-@pytest.mark.parametrize("scoring", ["f1", "average_precision", "precision"])
+@pytest.mark.parametrize("scoring", ["f1", "average_precision"])
 def test_labels_without_the_positive_one(scoring):
     """The error comes with the objective, and not in the first trial."""
     X = np.random.default_rng(0).normal(size=(60, 3))

@@ -7,6 +7,7 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
+from optuna.distributions import IntDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -217,17 +218,13 @@ def test_repeats_that_cannot_differ(options):
 
 
 @pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=said)
-def test_classes(estimator):
-    with pytest.raises(ValueError, match="y must hold at least 2 classes, got one class: 1"):
-        tree_cross_validate(estimator, X, np.ones(30, int))
-    with pytest.raises(ValueError, match="y must be given for a classifier, got None"):
-        tree_cross_validate(estimator, X)
-
-
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=said)
 @pytest.mark.parametrize(
     ("labels", "match"),
     [
+        (None, "y must be given for a classifier, got None"),
+        (np.ones(30, int), "y must hold at least 2 classes, got one class: 1"),
+        (np.linspace(0, 1, 30), "y must hold class labels: Unknown label type: continuous"),
+        (np.array([b"a", b"b"] * 15), "y must hold class labels: .*bytes"),
         ([1, None] * 15, "y must hold a label for each row, got None in row 1"),
         ([0, np.nan] * 15, "y must hold a label for each row, got nan in row 1"),
         (["a", "b", None] * 10, "y must hold a label for each row, got None in row 2"),
@@ -236,73 +233,12 @@ def test_classes(estimator):
         (["nan", 1.5] * 15, "or be an array of integers.* got objects such as 'nan', 1.5"),
         ([b"a", b"b"] * 15, "y must hold strings, .* got objects such as b'a'"),
     ],
-    ids=said,
+    ids=range(11),
 )
-def test_labels_that_are_objects(estimator, labels, match):
+def test_labels(estimator, labels, match):
+    labels = np.array(labels, object) if isinstance(labels, list) else labels
     with pytest.raises(ValueError, match=match):
-        tree_cross_validate(estimator, X, np.array(labels, object))
-
-
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()], ids=said)
-def test_labels_that_are_no_classes(estimator):
-    for labels, match in (
-        (np.linspace(0, 1, 30), "y must hold class labels: Unknown label type: continuous"),
-        (np.array([b"a", b"b"] * 15), "y must hold class labels: .*bytes"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            tree_cross_validate(estimator, X, labels)
-
-
-@pytest.mark.parametrize(
-    ("cv", "groups"),
-    [(StratifiedKFold(3), None), (StratifiedGroupKFold(3), np.arange(30) // 2)],
-    ids=said,
-)
-def test_a_stratified_splitter_without_labels(cv, groups):
-    name = type(cv).__name__
-    with pytest.raises(
-        ValueError, match=f"y must be given with cv={name}, one label per row, got"
-    ):
-        tree_cross_validate(MiniBatchKMeans(3), X, cv=cv, groups=groups)
-
-
-def test_a_splitter_that_cannot_split_these_rows():
-    with pytest.raises(ValueError, match="cv=KFold cannot split the rows: Cannot have number of"):
-        tree_cross_validate(PegasosClassifier(), X, y, cv=KFold(50))
-    with pytest.raises(ValueError, match="cv=StratifiedKFold cannot split the rows: Supported"):
-        tree_cross_validate(LSQSGDRegressor(), X, X[:, 0], cv=StratifiedKFold(3))
-
-
-def test_a_scorer_that_needs_every_class_in_a_fold():
-    model = SGDClassifier(loss="log_loss")
-    match = (
-        r"scoring='neg_log_loss' is undefined .y_true contains only one label.* on a fold of "
-        r"1 row.*, or a loss that is a mean over rows, such as 'error'"
-    )
-    with pytest.raises(ValueError, match=match):
-        tree_cross_validate(model, X, y, cv="loo", scoring="neg_log_loss")
-    assert tree_cross_validate(model, X, y, cv="loo", scoring="log_loss").mean > 0
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
-def test_a_scorer_that_needs_several_rows_in_a_fold():
-    with pytest.raises(ValueError, match="'r2' is undefined .NaN.*such as 'squared_error'"):
-        tree_cross_validate(LSQSGDRegressor(), X, X[:, 0], cv="loo", scoring="r2")
-
-
-def test_other_errors_of_a_scorer_go_through():
-    def picky(model, X, y):
-        raise ValueError("not these rows")
-
-    with pytest.raises(ValueError, match="^not these rows$"):
-        tree_cross_validate(PegasosClassifier(), X, y, cv=3, scoring=picky)
-
-
-def test_targets_that_are_no_numbers():
-    with pytest.raises(ValueError, match="y must hold numbers for a regressor"):
-        tree_cross_validate(LSQSGDRegressor(), X, np.array(["a"] * 30))
-    with pytest.raises(ValueError, match="y must be given for a regressor, got None"):
-        tree_cross_validate(LSQSGDRegressor(), X)
+        tree_cross_validate(estimator, X, labels)
 
 
 @pytest.mark.parametrize("estimator", [LSQSGDRegressor(), SGDRegressor(max_iter=1)], ids=said)
@@ -320,6 +256,96 @@ def test_targets_that_are_no_numbers():
 def test_targets(estimator, targets, match):
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(estimator, X, targets)
+
+
+def picky(model, X, y):
+    raise ValueError("not these rows")
+
+
+def sparse_with(value):
+    rows = sparse.csr_array(X)
+    rows.data[7] = value
+    return rows
+
+
+DICTIONARY = MiniBatchDictionaryLearning(2)
+DATES = np.array(["2020-01-01", "NaT"] * 15, "M8[D]")
+SINGLE_ROWS = {"cv": "loo", "scoring": "neg_log_loss"}
+# Estimator, rows, targets, options and the message of tree_cross_validate.
+EVALUATIONS = [
+    (
+        *(MiniBatchKMeans(3), X, None, {"cv": StratifiedKFold(3)}),
+        "y must be given with cv=StratifiedKFold, one label per row, got",
+    ),
+    (
+        *(MiniBatchKMeans(3), X, None),
+        {"cv": StratifiedGroupKFold(3), "groups": np.arange(30) // 2},
+        "y must be given with cv=StratifiedGroupKFold, one label per row, got",
+    ),
+    (
+        *(PegasosClassifier(), X, y, {"cv": KFold(50)}),
+        "cv=KFold cannot split the rows: Cannot have number of",
+    ),
+    (
+        *(LSQSGDRegressor(), X, X[:, 0], {"cv": StratifiedKFold(3)}),
+        "cv=StratifiedKFold cannot split the rows: Supported",
+    ),
+    (
+        *(SGDClassifier(loss="log_loss"), X, y, SINGLE_ROWS),
+        r"scoring='neg_log_loss' is undefined .y_true contains only one label.* on a fold of "
+        r"1 row.*, or a loss that is a mean over rows, such as 'error'",
+    ),
+    (
+        *(LSQSGDRegressor(), X, X[:, 0], {"cv": "loo", "scoring": "r2"}),
+        "'r2' is undefined .NaN.*such as 'squared_error'",
+    ),
+    (PegasosClassifier(), X, y, {"cv": 3, "scoring": picky}, "^not these rows$"),
+    (
+        *(LSQSGDRegressor(), X.astype(np.float32), np.full(30, 1e39), {}),
+        "Input y contains infinity",
+    ),
+    (
+        *(AveragedSGDClassifier(batch_size=2), sparse.csr_matrix(X), y, {}),
+        "X must be dense for this estimator.*use an",
+    ),
+    (StreamingSVRGClassifier(), sparse_with(np.nan), y, {}, "X contains NaN"),
+    (StreamingSVRGClassifier(), sparse_with(np.inf), y, {}, "X contains infinity"),
+    (DICTIONARY, X, None, {}, "scoring must be given for MiniBatchDictionaryLearning"),
+    (MiniBatchKMeans(3), X, None, {"scoring": "error"}, "is not for a clusterer"),
+    (
+        StreamingKMeans(10**9),
+        X,
+        None,
+        {},
+        r"'n_clusters' parameter .* in the range \[1, 1000000\]",
+    ),
+    (
+        *(LSQSGDRegressor(), X, X[:, 0], {"scoring": "f1"}),
+        "^scoring='f1' cannot score LSQSGDRegressor: .*continuous",
+    ),
+    (
+        *(SGDRegressor(), X, X[:, 0], {"scoring": "f1"}),
+        "^scoring='f1' cannot score SGDRegressor: .*continuous",
+    ),
+    (
+        *(StreamingKMeans(2), X, DATES, {"scoring": "accuracy"}),
+        "^scoring='accuracy' cannot score StreamingKMeans: ",
+    ),
+]
+EVALUATIONS += [
+    (model, rows, y, {}, "^X must have at least 1 column, got 0 feature")
+    for model in (PegasosClassifier(), SGDClassifier())
+    for rows in (X[:, :0], sparse.csr_array((30, 0)), pd.DataFrame(index=range(30)))
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
+@pytest.mark.parametrize(
+    ("estimator", "rows", "targets", "options", "match"), EVALUATIONS, ids=lambda value: ""
+)
+def test_evaluations(estimator, rows, targets, options, match):
+    with pytest.raises(ValueError, match=match):
+        tree_cross_validate(estimator, rows, targets, **options)
 
 
 PAIRS = [(np.arange(15), np.arange(15, 30))]
@@ -344,29 +370,6 @@ def test_a_missing_target_is_named_before_a_fit(cv, scoring, row, monkeypatch):
             )
         with pytest.raises(ValueError, match="^Input y contains NaN"):
             TreeCVSearchCV(estimator, param_grid={}, cv=cv, shuffle=False).fit(X, targets)
-
-
-def test_targets_too_large_for_the_type_of_the_rows():
-    with pytest.raises(ValueError, match="Input y contains infinity"):
-        tree_cross_validate(LSQSGDRegressor(), X.astype(np.float32), np.full(30, 1e39))
-
-
-def test_sparse_rows_for_a_dense_learner():
-    estimator = AveragedSGDClassifier(batch_size=2)
-    with pytest.raises(ValueError, match="X must be dense for this estimator.*use an"):
-        tree_cross_validate(estimator, sparse.csr_matrix(X), y)
-    with pytest.raises(TypeError, match="[Ss]parse data was passed"):
-        estimator.fit(sparse.csr_matrix(X), y)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_of_sparse_rows_that_are_not_finite(bad):
-    rows = sparse.csr_array(X)
-    rows.data[7] = bad
-    with pytest.raises(ValueError, match="X contains (NaN|infinity)"):
-        tree_cross_validate(StreamingSVRGClassifier(), rows, y)
-    with pytest.raises(ValueError, match="X contains (NaN|infinity)"):
-        StreamingSVRGClassifier().fit(rows, y)
 
 
 @pytest.mark.parametrize(
@@ -432,19 +435,6 @@ def test_estimators(estimator, match):
             function(estimator, X, y, method="treecv")
 
 
-def test_estimators_without_a_default_loss():
-    with pytest.raises(ValueError, match="scoring must be given for MiniBatchDictionaryLearning"):
-        tree_cross_validate(MiniBatchDictionaryLearning(2), X)
-    with pytest.raises(ValueError, match="is not for a clusterer"):
-        tree_cross_validate(MiniBatchKMeans(3), X, scoring="error")
-
-    def sparsity(model, X, y):
-        return float(np.mean(model.transform(X) == 0))
-
-    model = MiniBatchDictionaryLearning(2, random_state=0)
-    assert 0 <= tree_cross_validate(model, X, cv=3, scoring=sparsity).mean < 1
-
-
 PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least n_components rows"
 
 
@@ -494,11 +484,11 @@ PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least 
     ],
     ids=said,
 )
-@pytest.mark.parametrize("scoring", [None, "error"])
-def test_what_cannot_be_trained_in_phases(pipeline, match, scoring):
-    options = {"scoring": scoring, "method": "treecv"}
-    with pytest.raises(ValueError, match=match):
-        tree_cross_validate(pipeline, X, y, **options)
+def test_what_cannot_be_trained_in_phases(pipeline, match):
+    options = {"scoring": "error", "method": "treecv"}
+    for scoring in (None, "error"):
+        with pytest.raises(ValueError, match=match):
+            tree_cross_validate(pipeline, X, y, scoring=scoring, method="treecv")
     with pytest.raises(ValueError, match=match):
         tree_cross_val_predict(pipeline, X, y, method="treecv")
     with pytest.raises(ValueError, match=match):  # before a trial, and before rows are prepared
@@ -521,66 +511,52 @@ def test_choices_may_bring_partial_fit_to_a_step():
         objective.evaluate({"mlpclassifier__solver": "lbfgs"})
 
 
-@pytest.mark.parametrize(
-    ("estimator", "options", "match"),
-    [
-        (PegasosClassifier(), {}, "param_distributions must name at least one parameter"),
-        (
-            PegasosClassifier(),
-            {"param_distributions": {}},
-            "param_distributions must name at least one parameter",
-        ),
-        (
-            PegasosClassifier(),
-            {"param_distributions": {"C": FloatDistribution(0, 1)}},
-            "PegasosClassifier has no parameter 'C'; it has alpha, average",
-        ),
-        (
-            PegasosClassifier(),
-            {"param_distributions": {"alpha": stats.norm()}},
-            "param_distributions.'alpha'. must be a distribution of optuna.distributions, unifo",
-        ),
-        (
-            lambda trial: None,
-            {"param_distributions": ALPHA},
-            "param_distributions must be None if estimator is a call",
-        ),
-        (
-            PegasosClassifier,
-            {"param_distributions": ALPHA},
-            "estimator must be an estimator instance or a callable",
-        ),
-        (
-            3,
-            {},
-            "estimator must be an estimator instance or a callable, .trial. -> estimator, got 3",
-        ),
-        (
-            PegasosClassifier(),
-            {"param_distributions": ALPHA, "report": "all"},
-            "report must be one of None, 'auto', 'folds', 'mean', .*, got 'all'",
-        ),
-        (
-            PegasosClassifier(),
-            {"param_distributions": ALPHA, "report": np.array(["folds", "mean"])},
-            "report must be one of None, 'auto', 'folds', 'mean', .*, got array",
-        ),
-        (
-            PegasosClassifier(),
-            {"param_distributions": [("alpha", FloatDistribution(0, 1))]},
-            r"param_distributions must be a dict such as .*, got \[.'alpha', FloatD",
-        ),
-        (
-            PegasosClassifier(),
-            {"param_distributions": ALPHA, "report": "mean", "n_repeats": 33},
-            "report needs at most 32 repeats, set by n_repeats or by the splitter, got 33",
-        ),
-    ],
-    ids=said,
-)
+NO_SPACE = "param_distributions must name at least one parameter"
+NO_ESTIMATOR = "estimator must be an estimator instance or a callable"
+REPORTS = "report must be one of None, 'auto', 'folds', 'mean', .*, got"
+NO_CACHE = "cache must be None, 'memory' or a ModelCache, got"
+# Estimator, options and the message of treecv_objective.
+OBJECTIVES = [
+    (PegasosClassifier(), {"param_distributions": None}, NO_SPACE),
+    (PegasosClassifier(), {"param_distributions": {}}, NO_SPACE),
+    (
+        *(PegasosClassifier(), {"param_distributions": {"C": FloatDistribution(0, 1)}}),
+        "PegasosClassifier has no parameter 'C'; it has alpha, average",
+    ),
+    (
+        *(PegasosClassifier(), {"param_distributions": {"alpha": stats.norm()}}),
+        "param_distributions.'alpha'. must be a distribution of optuna.distributions, unifo",
+    ),
+    (lambda trial: None, {}, "param_distributions must be None if estimator is a call"),
+    (PegasosClassifier, {}, NO_ESTIMATOR),
+    (3, {"param_distributions": None}, f"{NO_ESTIMATOR}, .trial. -> estimator, got 3"),
+    (PegasosClassifier(), {"report": "all"}, f"{REPORTS} 'all'"),
+    (PegasosClassifier(), {"report": np.array(["folds", "mean"])}, f"{REPORTS} array"),
+    (
+        *(PegasosClassifier(), {"report": "mean", "n_repeats": 33}),
+        "report needs at most 32 repeats, set by n_repeats or by the splitter, got 33",
+    ),
+    (PegasosClassifier(), {"cache": np.array([])}, NO_CACHE),
+    (PegasosClassifier(), {"cache": np.array(["memory", "memory"])}, NO_CACHE),
+    (
+        *(PegasosClassifier(), {"store": "sqlite:///\0.db"}),
+        "store must be a SQLAlchemy URL such as",
+    ),
+]
+OBJECTIVES += [
+    (
+        PegasosClassifier(),
+        {"param_distributions": wrong},
+        "param_distributions must be a dict such",
+    )
+    for wrong in ([("alpha", FloatDistribution(0, 1))], np.array([]), np.ones(3), 7)
+]
+
+
+@pytest.mark.parametrize(("estimator", "options", "match"), OBJECTIVES, ids=lambda value: "")
 def test_arguments_of_the_objective(estimator, options, match):
     with pytest.raises(ValueError, match=match):
-        treecv_objective(estimator, X, y, **options)
+        treecv_objective(estimator, X, y, **{"param_distributions": ALPHA} | options)
 
 
 @pytest.mark.parametrize(
@@ -646,41 +622,37 @@ def test_wrong_data_is_found_before_the_first_trial():
 
 
 @pytest.mark.parametrize(
-    ("estimator", "scoring", "choices", "match"),
+    ("estimator", "scoring", "space", "match"),
     [
-        (PegasosClassifier(), "log_loss", {}, "PegasosClassifier has none"),
+        (PegasosClassifier(), "log_loss", ALPHA, "PegasosClassifier has none"),
         (
-            PegasosClassifier(),
-            "log_loss",
-            {"average": [True, False]},
+            *(PegasosClassifier(), "log_loss"),
+            ALPHA | {"average": CategoricalDistribution([True, False])},
             "PegasosClassifier has none",
         ),
-        (SGDClassifier(), "log_loss", {}, "with predict_proba; SGDClassifier has none"),
-        (RandomForestClassifier(), None, {}, "estimator must have partial_fit.*RandomForest"),
+        (SGDClassifier(), "log_loss", ALPHA, "with predict_proba; SGDClassifier has none"),
         (
-            RandomForestClassifier(),
-            None,
-            {"criterion": ["gini", "entropy"]},
+            *(RandomForestClassifier(), None),
+            {"criterion": CategoricalDistribution(["gini", "entropy"])},
             "estimator must have partial_fit.*RandomForest",
         ),
-        (MiniBatchKMeans(), "error", {}, "scoring='error' is not for a clusterer"),
+        (
+            *(MiniBatchKMeans(), "error", {"n_clusters": IntDistribution(2, 3)}),
+            "scoring='error' is not for a clusterer",
+        ),
     ],
-    ids=said,
+    ids=range(5),
 )
 def test_what_an_estimator_cannot_do_is_found_before_the_rows_are_prepared(
-    estimator, scoring, choices, match
+    estimator, scoring, space, match
 ):
-    number = next(
-        name for name in ("alpha", "max_features", "n_clusters") if hasattr(estimator, name)
-    )
-    space = {name: CategoricalDistribution(values) for name, values in choices.items()}
     with pytest.raises(ValueError, match=match):
         treecv_objective(
             estimator,
             broken(X, np.nan),
             y,
             scoring=scoring,
-            param_distributions={number: FloatDistribution(0.1, 1.0), **space},
+            param_distributions=space,
             method="treecv",
         )
 
@@ -693,13 +665,6 @@ def test_a_choice_may_bring_what_the_estimator_as_given_lacks():
     assert objective.evaluate({"loss": "log_loss"}).mean > 0
     with pytest.raises(ValueError, match="with predict_proba; SGDClassifier has none"):
         objective.evaluate({"loss": "hinge"})
-
-
-def test_a_callable_that_returns_no_estimator():
-    with pytest.raises(
-        ValueError, match="scikit-learn estimator instance or a River model, got None"
-    ):
-        treecv_objective(lambda trial: None, X, y).evaluate({})
 
 
 def test_wrong_response_method():
@@ -718,68 +683,55 @@ def pegasos_of(trial):
     return PegasosClassifier(trial.suggest_float("alpha", 0.1, 1.0))
 
 
-@pytest.mark.parametrize(
-    ("params", "match"),
-    [
+def objective_of(searched):
+    if searched == "by a callable":
+        return treecv_objective(pegasos_of, X, y)
+    return treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
+
+
+WAYS = ["by distributions", "by a callable"]
+
+
+@pytest.mark.parametrize("searched", WAYS)
+def test_params_of_another_search_space(searched):
+    objective = objective_of(searched)
+    for params, match in (
         ({}, "params must have a value for 'alpha', got only {}"),
         ({"lambda": 0.1}, "params must have a value for 'alpha', got only {'lambda': 0.1}"),
         ({"alpha": 0.1, "beta": 2}, "params must have values for 'alpha' alone, got 'beta' too"),
         ([0.1], r"params must be a dict of parameter values, got \[0.1\]"),
-    ],
-    ids=said,
-)
-@pytest.mark.parametrize("searched", ["by distributions", "by a callable"])
-def test_params_of_another_search_space(searched, params, match):
-    if searched == "by a callable":
-        objective = treecv_objective(pegasos_of, X, y)
-    else:
-        objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    with pytest.raises(ValueError, match=match):
-        objective.evaluate(params)
-
-
-@pytest.mark.parametrize("searched", ["by distributions", "by a callable"])
-@pytest.mark.parametrize(
-    ("params", "match"),
-    [
-        (
-            {"beta": 1.0},
-            "study must have been run with this objective: its best trial .* for 'alpha', got",
-        ),
-        ({"alpha": 1.0, "beta": 1.0}, "study must .*: its best trial .* values for 'alpha' alone"),
-    ],
-    ids=said,
-)
-def test_a_study_of_another_search_space(searched, params, match):
-    study = optuna.create_study()
-    space = {name: FloatDistribution(0.1, 1.0) for name in params}
-    study.add_trial(optuna.trial.create_trial(value=0.0, params=params, distributions=space))
-    if searched == "by a callable":
-        objective = treecv_objective(pegasos_of, X, y)
-        if "alpha" in params:  # a trial may be asked for more than the callable suggests
-            assert objective.best_estimator(study).alpha == 1.0
-            return
-    else:
-        objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    with pytest.raises(ValueError, match=match):
-        objective.best_estimator(study)
-
-
-@pytest.mark.parametrize("given", [None, 0.5, {"alpha": 0.5}], ids=said)
-def test_what_has_no_best_estimator(given):
-    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    with pytest.raises(ValueError, match="^study must be an optuna.Study or one of its trials, g"):
-        objective.best_estimator(given)
-
-
-def test_a_trial_of_another_search_space():
-    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    space = {"beta": FloatDistribution(0.1, 1.0)}
-    trial = optuna.trial.create_trial(value=0.0, params={"beta": 0.5}, distributions=space)
-    with pytest.raises(
-        ValueError, match="^study must be a trial of this objective: it must have a value for"
     ):
-        objective.best_estimator(trial)
+        with pytest.raises(ValueError, match=match):
+            objective.evaluate(params)
+
+
+def trial_with(**params):
+    space = dict.fromkeys(params, FloatDistribution(0.1, 1.0))
+    return optuna.trial.create_trial(value=0.0, params=params, distributions=space)
+
+
+@pytest.mark.parametrize("searched", WAYS)
+def test_a_study_of_another_search_space(searched):
+    objective, other = objective_of(searched), optuna.create_study()
+    other.add_trial(trial_with(beta=1.0))
+    with pytest.raises(
+        ValueError, match="study must have been run with this obj.*: its best trial .* for"
+    ):
+        objective.best_estimator(other)
+    with pytest.raises(ValueError, match="^study must be a trial of this objective: it must have"):
+        objective.best_estimator(other.trials[0])
+    with pytest.raises(ValueError, match="^study must have a complete trial, got none"):
+        objective.best_estimator(optuna.create_study())
+    for wrong in (None, 0.5, {"alpha": 0.5}):
+        with pytest.raises(ValueError, match="^study must be an optuna.Study or one of its tri"):
+            objective.best_estimator(wrong)
+    wider = optuna.create_study()
+    wider.add_trial(trial_with(alpha=1.0, beta=1.0))
+    if searched == "by a callable":  # a trial may be asked for more than the callable suggests
+        assert objective.best_estimator(wider).alpha == 1.0
+        return
+    with pytest.raises(ValueError, match="study .*: its best trial .* values for 'alpha' alone"):
+        objective.best_estimator(wider)
 
 
 def test_errors_of_a_callable_go_through():
@@ -788,6 +740,8 @@ def test_errors_of_a_callable_go_through():
 
     with pytest.raises(ValueError, match="^not this trial$"):
         treecv_objective(estimator, X, y).evaluate({})
+    with pytest.raises(ValueError, match="estimator instance or a River model, got None"):
+        treecv_objective(lambda trial: None, X, y).evaluate({})
 
 
 def test_best_estimator_that_diverges():
