@@ -365,20 +365,6 @@ def test_beginnings_in_workers_are_shared_and_bounded():
 
 
 @pytest.mark.slow
-def test_beginnings_in_workers_change_nothing():
-    pipeline = make_pipeline(PCA(5, random_state=0), LogisticRegression())
-    options = {"param_grid": {"logisticregression__C": [0.01, 1.0, 100.0]}, "cv": 4}
-    values = []
-    for n_jobs in (1, 2):
-        objective = treecv_objective(pipeline, X_CLASSES, Y_CLASSES, n_jobs=n_jobs, **options)
-        study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
-        study.optimize(objective)
-        values.append([trial.value for trial in study.trials])
-    assert values[0] == values[1]
-    assert len(set(values[0])) > 1
-
-
-@pytest.mark.slow
 def test_a_beginning_belongs_to_its_rows_its_steps_and_their_order():
     cache = ModelCache()
     swapped = np.random.default_rng(0).permutation(Y_CLASSES)

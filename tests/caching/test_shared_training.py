@@ -179,18 +179,6 @@ def test_the_same_configuration_again_costs_nothing():
         assert_same(again, tree_cross_validate(estimator, X, y, cv=7))
 
 
-@pytest.mark.parametrize("cv", [8, 1100])
-def test_another_scoring_costs_nothing(cv):
-    estimator = AveragedSGDClassifier("log_loss", step_size=0.1)
-    X, y = make(estimator, n_rows=1200)
-    cache = ModelCache()
-    evaluate(objective_of(X, y, cache, cv=cv, scoring="error"), estimator)
-    for scoring in ("hinge", "log_loss"):
-        found = evaluate(objective_of(X, y, cache, cv=cv, scoring=scoring), estimator)
-        assert found.n_updates == 0
-        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
-
-
 def test_scores_that_outlive_their_outputs():
     estimator = PegasosClassifier(0.1)
     X, y = make(estimator, n_rows=4000)
@@ -330,23 +318,6 @@ def test_twice_the_folds_cost_one_level(stratify, n_rows):
     assert sum(done) <= 0.4 * sum(alone)
 
 
-def test_a_second_study_on_the_same_data_costs_nothing():
-    X, y = make(PegasosClassifier())
-    cache = ModelCache()
-    for first in (True, False):
-        objective = treecv_objective(
-            PegasosClassifier(),
-            X.copy(),
-            y.copy(),
-            param_distributions={"alpha": CategoricalDistribution([0.01, 0.1])},
-            cache=cache,
-        )
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-        study.optimize(objective, n_trials=6)
-        n_updates = sum(trial.user_attrs["treecv"]["n_updates"] for trial in study.trials)
-        assert (n_updates > 0) == first
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator", [PegasosClassifier(), SGDClassifier(random_state=0, max_iter=1)]
@@ -446,15 +417,6 @@ def test_prefixes_are_not_remembered_without_end(monkeypatch):
         assert_same(found, tree_cross_validate(estimator, X, y, cv=16))
         assert max(root.n_prefixes[0] for root in shared._roots.values()) < 80
     assert evaluate(objective, estimator).n_updates == 0
-
-
-def test_models_of_other_folds_are_others():
-    X, y = make(PegasosClassifier(), n_rows=3000, n_classes=2)
-    cache = ModelCache()
-    for cv in (2, 3, 4, 5, 6, 7):
-        for alpha in (1e-3, 1e-2, 0.03, 0.1):
-            found = evaluate(objective_of(X, y, cache, cv=cv), PegasosClassifier(alpha))
-            assert_same(found, tree_cross_validate(PegasosClassifier(alpha), X, y, cv=cv))
 
 
 def test_estimators_that_cannot_be_told_apart_share_nothing():
@@ -592,20 +554,6 @@ def test_from_scratch_shares_whole_results_only():
         assert found.n_updates == n_updates
         expected = tree_cross_validate(PegasosClassifier(), X, y, cv=5, method="standard")
         assert_same(found, expected)
-
-
-def test_without_a_cache_nothing_is_shared():
-    X, y = make(PegasosClassifier())
-    objective = objective_of(X, y, None, cv=5)
-    for _ in range(2):
-        assert evaluate(objective, PegasosClassifier()).n_updates_saved == 0
-
-
-@pytest.mark.parametrize("cache", ["disk", 3, True, {}])
-def test_an_unknown_cache_is_refused(cache):
-    X, y = make(PegasosClassifier())
-    with pytest.raises(ValueError, match="cache must be"):
-        objective_of(X, y, cache)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -12,7 +12,6 @@ import pytest
 from scipy import stats
 from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
-from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -134,18 +133,6 @@ def bounds_of(scoring):
     return (0, 1) if scoring in ("error", "accuracy") else (-np.inf, np.inf)
 
 
-@pytest.mark.parametrize("scoring", ["squared_error", "neg_mean_absolute_error"])
-@pytest.mark.parametrize("estimator", [Ridge(), LSQSGDRegressor(), LinearRegression()], ids=said)
-def test_regressors(estimator, scoring, regression):
-    X, y = regression
-    result = tree_cross_validate(estimator, X, y, cv=4, row_losses=True, scoring=scoring)
-    folds = tree_cross_validate(estimator, X, y, cv=4, scoring=scoring)
-    np.testing.assert_allclose(result.test_score, folds.test_score, rtol=1e-10)
-    n = len(y)
-    assert result.std_error == pytest.approx(np.std(result.row_losses) / np.sqrt(n), rel=0.02)
-    assert result.row_losses.mean() == pytest.approx(result.mean, rel=0.02)
-
-
 def test_leave_one_out_is_the_naive_interval(binary):
     result = tree_cross_validate(PegasosClassifier(), *binary, cv="loo")
     n = len(result.test_score)
@@ -220,21 +207,6 @@ def test_hoeffding_takes_a_range(binary):
     assert interval.low == max(0, result.mean - half)
 
 
-@pytest.mark.slow
-def test_coverage_of_a_constant_prediction():
-    """Its risk is known: that of always predicting the class with probability 0.7."""
-    covers = {"bayle": 0, "nadeau_bengio": 0}
-    for seed in range(200):
-        y = (np.random.default_rng(seed).uniform(size=300) < 0.3).astype(int)
-        model = DummyClassifier(strategy="constant", constant=0)
-        result = tree_cross_validate(model, np.zeros((300, 1)), y, cv=5, stratify=False)
-        for method in covers:
-            interval = result.interval(method)
-            covers[method] += interval.low <= 0.3 <= interval.high
-    assert 182 <= covers["bayle"] <= 197  # 190 are expected
-    assert 190 <= covers["nadeau_bengio"]
-
-
 def test_scores_say_their_own_interval(binary):
     scoring = ["error", "roc_auc", pooled("roc_auc")]
     result = tree_cross_validate(PegasosClassifier(), *binary, cv=5, scoring=scoring)
@@ -269,16 +241,6 @@ def test_rows_of_groups_are_not_independent(binary):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert not result.interval("nadeau_bengio").note
-
-
-def test_rows_of_a_time_series_are_not_independent(binary):
-    result = tree_cross_validate(
-        PegasosClassifier(), *binary, cv=TimeSeriesSplit(4), method="treecv"
-    )
-    with pytest.warns(UserWarning, match="neighbouring rows of a time series"):
-        assert result.interval().note
-    with pytest.raises(ValueError, match="must be 'bayle' for time series"):
-        result.interval("nadeau_bengio")
 
 
 def test_an_unstable_learner_is_named():

@@ -12,12 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
-from sklearn.linear_model import SGDRegressor
-from sklearn.metrics import get_scorer
-from sklearn.metrics import zero_one_loss
-from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
@@ -31,16 +26,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.tree import DecisionTreeRegressor
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import pooled
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
@@ -100,23 +92,6 @@ def test_fits_have_the_scores_of_cross_validate(estimator, name, as_frame, binar
     assert np.any(without.test_score != theirs)
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba"])
-def test_fits_predict_as_cross_val_predict(method, binary):
-    X, y = binary
-    weights = weights_of(len(y))
-    model = LogisticRegression()
-    theirs = cross_val_predict(
-        model, X, y, cv=FOLDS, params={"sample_weight": weights}, method=method
-    )
-    options = {"cv": FOLDS, "method": "fit", "response_method": method}
-    ours = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
-    np.testing.assert_array_equal(ours, theirs)
-    by_params = tree_cross_val_predict(
-        model, X, y, params={"sample_weight": list(weights)}, **options
-    )
-    np.testing.assert_array_equal(by_params, theirs)
-
-
 def test_the_best_estimator_of_fits_has_the_weights(binary):
     X, y = binary
     weights = weights_of(len(y))
@@ -131,21 +106,6 @@ def test_the_best_estimator_of_fits_has_the_weights(binary):
         found = objective.best_estimator(TRIAL)
         expected = clone(model).fit(X, y, **{name: weights})
         np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
-
-
-@pytest.mark.parametrize("scoring", ["neg_log_loss", "accuracy", "log_loss"])
-def test_weights_in_scores_alone(scoring, binary):
-    X, y = binary
-    weights = weights_of(len(y))
-    found = tree_cross_validate(
-        LogisticRegression(), X, y, cv=FOLDS, scoring=scoring, score_weight=weights, method="fit"
-    )
-    scorer = get_scorer(scoring if scoring in ("neg_log_loss", "accuracy") else "neg_log_loss")
-    sign = -1 if scoring == "log_loss" else 1
-    for (train, test), score in zip(FOLDS.split(X), found.test_score, strict=True):
-        model = LogisticRegression().fit(X[train], y[train])
-        expected = scorer(model, X[test], y[test], sample_weight=weights[test])
-        assert score == pytest.approx(sign * expected, rel=1e-12)
 
 
 @pytest.mark.slow
@@ -173,34 +133,6 @@ def test_scores_weigh_the_rows_that_are_tested(model, kind, binary):
     for name, sign in (("error", -1), ("accuracy", 1), ("f1", 1)):
         expected = scores["own"].test_score if sign == 1 else 1 - scores["own"].test_score
         np.testing.assert_allclose(scores[name].test_score, expected, rtol=1e-12)
-
-
-def test_whole_weights_are_repeated_rows(regression):
-    X, y = regression
-    times = np.random.default_rng(0).integers(0, 4, len(y))
-    repeated = np.repeat(np.arange(len(y)), times)
-    ids = np.arange(len(y)) % 5
-    for model in (Ridge(), DecisionTreeRegressor(max_depth=3, random_state=0)):
-        weighted = tree_cross_validate(model, X, y, cv=ids, sample_weight=times)
-        plain = tree_cross_validate(model, X[repeated], y[repeated], cv=ids[repeated])
-        assert weighted.mean != tree_cross_validate(model, X, y, cv=ids).mean
-        np.testing.assert_allclose(weighted.test_score, plain.test_score, rtol=1e-8)
-
-
-def test_pooled_scores_have_the_weights(binary):
-    X, y = binary[0][:40], binary[1][:40]
-    weights = weights_of(len(y))
-    options = {"cv": "loo", "shuffle": False}
-    for model in (LogisticRegression(), SGDClassifier(random_state=0, max_iter=1)):
-        predicted = tree_cross_val_predict(model, X, y, **options)
-        expected = zero_one_loss(y, predicted, sample_weight=weights)
-        found = tree_cross_validate(
-            model, X, y, scoring=pooled("error"), score_weight=weights, **options
-        )
-        assert found.mean == pytest.approx(expected, rel=1e-12)
-        assert found.mean != tree_cross_validate(model, X, y, **options).mean
-        with pytest.raises(ValueError, match="^score_weight must be above 0 for a test row of"):
-            tree_cross_validate(model, X, y, score_weight=weights, **options)
 
 
 # Training further: a replay by hand.
@@ -255,16 +187,6 @@ def test_compiled_learners_train_with_weights(model, n_folds, dtype, binary, tra
         for rows in phases:
             fitted.partial_fit(X[rows], y[rows], sample_weight=weights[rows], **classes)
         np.testing.assert_allclose(found[test], getattr(fitted, method)(X[test]), rtol=rtol)
-
-
-def test_estimators_side_by_side_have_the_weights(binary):
-    X, y = binary
-    models = [PegasosClassifier(alpha=alpha) for alpha in np.logspace(-3, 1, 20)]
-    options = {"cv": 8, "scoring": "hinge", "sample_weight": weights_of(len(y))}
-    together = tree_cross_validate_many(models, X, y, **options)
-    for model, found in zip(models, together, strict=True):
-        alone = tree_cross_validate(model, X, y, **options)
-        np.testing.assert_array_equal(found.test_score, alone.test_score)
 
 
 def trained(model, X, y, weights, phases):
@@ -327,16 +249,6 @@ def test_the_last_step_of_a_pipeline_gets_the_weights(binary, training_paths):
         )
 
 
-def test_the_best_estimator_of_the_adapter_has_the_weights(binary):
-    X, y = binary
-    weights = weights_of(len(y))
-    model = SGDRegressor(random_state=0, max_iter=1)
-    objective = treecv_objective(always(model), X, y, sample_weight=weights, shuffle=False)
-    found = objective.best_estimator(TRIAL)
-    expected = clone(model).partial_fit(X, y, sample_weight=weights)
-    np.testing.assert_array_equal(found.coef_, expected.coef_)
-
-
 def test_a_first_phase_without_weight(binary, training_paths):
     """The first call of ``partial_fit`` names the classes, and it may come later than usual."""
     X, y = binary
@@ -356,17 +268,6 @@ def test_a_first_phase_without_weight(binary, training_paths):
     for test, phases in training_paths(len(y), 4, shuffle=False):
         fitted = trained(model, X, y, weights, phases)
         np.testing.assert_array_equal(found[test], fitted.decision_function(X[test]))
-
-
-@pytest.mark.parametrize("method", ["treecv", "standard", "fit", "holdout"])
-@pytest.mark.parametrize("scoring", ["error", "hinge", "roc_auc"])
-def test_weights_of_one_are_no_weights(method, scoring, binary):
-    X, y = binary
-    model = SGDClassifier(random_state=0, max_iter=1, tol=None)
-    options = {"cv": 6, "method": method, "scoring": scoring}
-    plain = tree_cross_validate(model, X, y, **options)
-    ones = tree_cross_validate(model, X, y, sample_weight=np.ones(len(y)), **options)
-    np.testing.assert_array_equal(ones.test_score, plain.test_score)
 
 
 # No label and no weight of a fold acts on its own model.

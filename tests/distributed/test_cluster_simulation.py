@@ -37,14 +37,6 @@ def even(n_rows, n_workers):
     return [worker * n_rows // n_workers for worker in range(n_workers + 1)]
 
 
-def test_one_worker_has_one_task_of_all_row_updates(cluster):
-    plan = Partition(1000, 100)
-    work = recurrence(plan, 0, 100) + 1000
-    assert cluster.tree_tasks(plan, [0, 1000]) == [(0, work, None)]
-    run = cluster.simulate([cluster.Task(0, work, None)], 3, 1, costs(cluster))
-    assert run == (3 * work, 3 * work, 0)
-
-
 @pytest.mark.parametrize(
     ("given", "seconds"),
     [
@@ -64,13 +56,6 @@ def test_a_tree_of_four_blocks_by_hand(cluster, given, seconds):
     assert run.n_messages == 10  # all states but the first two, which have seen no rows
     if not given:
         assert run.share(4) == 0.75  # log2(4) + 1 times faster
-
-
-@pytest.mark.parametrize("depth", range(1, 8))
-def test_a_lone_tree_takes_as_long_as_its_rows(cluster, depth):
-    n = 2**depth
-    run = cluster.simulate(cluster.tree_tasks(Partition(n, n), even(n, n)), 1, n, costs(cluster))
-    assert run == (n, n * (depth + 1), n * (depth + 1) - 2)
 
 
 @settings(max_examples=60)
@@ -139,26 +124,3 @@ def test_the_tasks_are_what_a_sweep_does(cluster, data, n):
     # A task of a whole subtree also counts its row updates, which a sweep leaves to the kernel.
     without_last = Counter(tuple(one[:-1]) + one[-1][:1] for one in seen)
     assert without_last == Counter(tuple(one[:-1]) + one[-1][:1] for one in recorder.seen)
-
-
-def test_chains_begin_after_their_folds(cluster):
-    tasks = cluster.chain_tasks(Partition(8, 4), even(8, 2))
-    assert tasks[:3] == [(0, 2, None), (1, 4, 0), (0, 2, 1)]
-    assert tasks[-3:] == [(0, 4, None), (1, 2, len(tasks) - 3), (1, 2, len(tasks) - 2)]
-    assert sum(task.n_rows for task in tasks) == 4 * 8
-
-
-@pytest.mark.parametrize(
-    ("last", "then", "n_trees", "seconds"),
-    [
-        (10, (3,), 1, {"behind": 11, "from": 14, "tree": 11}),
-        (10, (8, 8), 2, {"behind": 25, "from": 25, "tree": 28}),
-    ],
-)
-def test_orders(cluster, last, then, n_trees, seconds):
-    """A worker has a task for which nobody waits, and one of a row with others behind it."""
-    tasks = [cluster.Task(0, last, None), cluster.Task(0, 1, None)]
-    tasks += [cluster.Task(at, rows, at) for at, rows in enumerate(then, 1)]
-    for order, expected in seconds.items():
-        run = cluster.simulate(tasks, n_trees, 3, costs(cluster), order=order)
-        assert run.seconds == expected, order

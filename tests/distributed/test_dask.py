@@ -285,18 +285,6 @@ def test_a_store_names_the_rows(data, tmp_path):
         assert values[0] == values[1]
 
 
-def test_a_search(data):
-    both, grid = data["float64 two"], {"alpha": np.geomspace(1e-6, 1, 8)}
-    searches = [
-        TreeCVSearchCV(PegasosClassifier(), grid, cv=10, random_state=0).fit(*given)
-        for given in ((both.rows,), (both.X, both.y))
-    ]
-    there, here = searches
-    assert_array_equal(there.cv_results_["mean_test_score"], here.cv_results_["mean_test_score"])
-    assert there.best_params_ == here.best_params_
-    assert_array_equal(there.best_estimator_.coef_, here.best_estimator_.coef_)
-
-
 # --- Exact folds and Newton's method: the same numbers ---
 
 EXACT = {

@@ -12,17 +12,12 @@ from sklearn import metrics
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.datasets import make_classification
-from sklearn.datasets import make_regression
 from sklearn.linear_model import LogisticRegression
-from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import cross_val_predict
-from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 
 from optuna_treecv import AveragedSGDClassifier
-from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import tree_cross_val_predict
@@ -65,50 +60,6 @@ def test_a_pooled_score_is_that_of_the_out_of_fold_predictions(data, learner, cv
         np.testing.assert_allclose(found.mean, metric(y, predicted), rtol=1e-12)
         assert found.std is None and found.std_error > 0
         assert found.test_score.tolist() == [found.mean]
-
-
-def test_leave_one_out_has_an_area_under_the_curve(data):
-    X, y = data
-    model = PegasosClassifier(alpha=0.1)
-    result = tree_cross_validate(model, X, y, cv="loo", scoring=pooled("roc_auc"))
-    predicted = tree_cross_val_predict(model, X, y, cv="loo", response_method="decision_function")
-    assert result.mean == pytest.approx(metrics.roc_auc_score(y, predicted), rel=1e-12)
-    assert result.n_folds == 150 and result.std is None
-    assert "std_error=" in repr(result)
-
-
-def test_fits_pool_what_scikit_learn_predicts(data):
-    X, y = data
-    cv = StratifiedKFold(5)
-    result = tree_cross_validate(
-        LogisticRegression(),
-        X,
-        y,
-        cv=cv,
-        scoring=[pooled("roc_auc"), pooled("neg_log_loss")],
-        method="fit",
-    )
-    p = cross_val_predict(LogisticRegression(), X, y, cv=cv, method="predict_proba")
-    decision = cross_val_predict(LogisticRegression(), X, y, cv=cv, method="decision_function")
-    found = [score.mean for score in result.scores.values()]
-    expected = [metrics.roc_auc_score(y, decision), -metrics.log_loss(y, p)]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("estimator", [AveragedSGDRegressor(step_size="auto"), Ridge()])
-def test_regressors(estimator):
-    X, y = make_regression(90, 3, noise=10, random_state=0)
-    names = ["r2", "neg_root_mean_squared_error", "squared_error", "max_error"]
-    names[-1] = "neg_max_error"
-    result = tree_cross_validate(estimator, X, y, cv=30, scoring=[pooled(n) for n in names])
-    predicted = tree_cross_val_predict(estimator, X, y, cv=30)
-    expected = [
-        metrics.r2_score(y, predicted),
-        -metrics.root_mean_squared_error(y, predicted),
-        metrics.mean_squared_error(y, predicted),
-        -metrics.max_error(y, predicted),
-    ]
-    np.testing.assert_allclose([s.mean for s in result.scores.values()], expected, rtol=1e-12)
 
 
 def test_labels_of_any_kind_and_several_classes(make_data):

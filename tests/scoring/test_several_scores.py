@@ -8,19 +8,14 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna_dashboard import get_note
 import pytest
-from sklearn.datasets import make_regression
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import f1_score
 from sklearn.metrics import make_scorer
-from sklearn.model_selection import cross_validate
-from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
 
 from optuna_treecv import AveragedSGDClassifier
-from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
@@ -87,17 +82,6 @@ def test_together_scores_are_what_they_are_alone(data, learner):
         assert alone.n_updates == together.n_updates  # one training for all
         assert (alone.mean, alone.std) == (score.mean, score.std)
     assert together.mean == together.scores["error"].mean
-
-
-def test_fits_score_as_cross_validate_does(data):
-    X, y = data
-    cv, names = StratifiedKFold(4), ["roc_auc", "accuracy", "f1", "neg_log_loss"]
-    theirs = cross_validate(RandomForestClassifier(5, random_state=0), X, y, cv=cv, scoring=names)
-    ours = tree_cross_validate(
-        RandomForestClassifier(5, random_state=0), X, y, cv=cv, scoring=names
-    )
-    for name in names:
-        np.testing.assert_array_equal(ours.scores[name].test_score, theirs[f"test_{name}"])
 
 
 def test_a_dict_gives_names(data):
@@ -379,18 +363,6 @@ def test_a_pruned_trial_has_no_pooled_score(data, tmp_path):
     assert np.isnan(trial.user_attrs["treecv"]["score_pooled_roc_auc"])
 
 
-def test_regressors(make_data):
-    X, y = make_regression(100, 4, random_state=0)
-    scoring = ["squared_error", "r2", "neg_root_mean_squared_error", pooled("r2")]
-    result = tree_cross_validate(
-        AveragedSGDRegressor(step_size="auto"), X, y, cv=2, scoring=scoring
-    )
-    errors = result.scores["squared_error"].test_score
-    np.testing.assert_allclose(
-        result.scores["neg_root_mean_squared_error"].test_score, -np.sqrt(errors)
-    )
-
-
 # Wrong arguments.
 
 
@@ -443,13 +415,6 @@ def test_a_study_with_other_directions_is_refused(data, optimize, directions, sa
     study = optuna.create_study(directions=directions)
     with pytest.raises(ValueError, match=says):
         study.optimize(objective_of(data, optimize=optimize), n_trials=1)
-
-
-def test_a_study_keeps_to_its_scores(data):
-    study = optuna.create_study()
-    study.optimize(objective_of(data), n_trials=1)
-    with pytest.warns(UserWarning, match="other data, weights, folds or scoring"):
-        study.optimize(objective_of(data, scoring="error"), n_trials=1)
 
 
 def test_another_optimised_score_is_another_evaluation(data):

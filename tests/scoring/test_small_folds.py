@@ -8,7 +8,6 @@ from conftest import make_folds
 import numpy as np
 import optuna
 import pytest
-from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import accuracy_score
 from sklearn.metrics import f1_score
 from sklearn.metrics import get_scorer
@@ -151,16 +150,6 @@ def test_the_number_of_folds_that_is_advised_is_the_largest():
     assert told(REGRESSOR, TARGETS, scoring="r2", cv=21)
 
 
-def test_the_numbers_stay_as_they_are():
-    found = tree_cross_validate(
-        REGRESSOR, X[:60], TARGETS[:60], scoring="neg_root_mean_squared_error", cv="loo"
-    )
-    absolute = tree_cross_validate(
-        REGRESSOR, X[:60], TARGETS[:60], scoring="absolute_error", cv="loo"
-    )
-    np.testing.assert_allclose(found.test_score, -absolute.test_score, rtol=1e-12)
-
-
 def test_one_warning_per_objective_and_call_at_the_line_of_the_caller():
     models = [PegasosClassifier(alpha=alpha) for alpha in (0.1, 1.0)]
     options = {"scoring": "f1", "cv": 50}
@@ -178,17 +167,6 @@ def test_one_warning_per_objective_and_call_at_the_line_of_the_caller():
         study = optuna.create_study(direction="maximize")
         study.optimize(objective, n_trials=3, n_jobs=2)
         assert len([one for one in caught if one.category is UserWarning]) == 3
-
-
-def test_leave_one_out_counts_no_classes(monkeypatch):
-    def refuse(*args):
-        raise AssertionError("the smallest fold decides already")
-
-    monkeypatch.setattr("optuna_treecv.core.choose.has_small_class", refuse)
-    with pytest.warns(UserWarning, match="folds of 1 row misleads"):
-        treecv_objective(
-            SGDClassifier(), X, LABELS, param_grid={"alpha": [0.1]}, scoring="f1", cv="loo"
-        )
 
 
 @pytest.mark.parametrize("n_folds", [2, 7, 20])

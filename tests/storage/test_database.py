@@ -579,33 +579,6 @@ def look(database: Database) -> int | None:
     )
 
 
-def test_a_lost_server_is_one_warning_and_is_found_again(postgres_server, postgres_url, retry_now):
-    database = Database(postgres_url)
-    assert look(database) == SCHEMA_VERSION
-    postgres_server.stop()
-    try:
-        with pytest.warns(
-            RuntimeWarning, match="^store postgresql.*; trials continue without it.$"
-        ) as w:
-            assert look(database) is None
-        assert len(w) == 1
-        with no_warning():
-            assert look(database) is None  # no attempt
-            retry_now(database)
-            assert look(database) is None  # an attempt
-    finally:
-        postgres_server.start()
-    retry_now(database)
-    with no_warning():
-        assert look(database) == SCHEMA_VERSION
-    postgres_server.stop()
-    try:
-        with pytest.warns(RuntimeWarning, match="trials continue without it"):  # another outage
-            assert look(database) is None
-    finally:
-        postgres_server.start()
-
-
 def test_a_table_that_is_locked_stops_what_needs_it(
     postgres_url, monkeypatch, make_evaluation, retry_now
 ):
@@ -653,23 +626,6 @@ def test_a_backend_that_is_stopped(postgres_url, monkeypatch, retry_now, given):
         monkeypatch.setattr(database_module, "ANSWER_SECONDS", 60.0)
         with no_warning():  # on another connection
             assert look(database) == SCHEMA_VERSION
-
-
-def test_a_backend_that_is_stopped_in_a_transaction(postgres_url, monkeypatch, retry_now):
-    database = Database(postgres_url)
-
-    def work(session):
-        pid = session.scalar(text("SELECT pg_backend_pid()"))
-        with stopped(pid):
-            session.execute(text("SELECT 1"))
-
-    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
-    begin = time.monotonic()
-    with pytest.warns(
-        RuntimeWarning, match="no response within 0.5 seconds; trials continue without"
-    ):
-        database.attempt(work, None, without="it")
-    assert time.monotonic() - begin < 60
 
 
 def test_making_the_tables_does_not_wait_for_ever(postgres_url, monkeypatch):
@@ -799,75 +755,66 @@ def test_a_trial_without_a_connection_to_its_storage(full_server, binary):
     assert "in trial 0" in note and "at least 5 times the number of workers" in note
 
 
-def test_a_server_that_is_stopped(postgres_server, postgres_url, monkeypatch, retry_now):
-    database = Database(postgres_url)
-    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 0.5)
-    database.engine.dispose()  # a new connection needs the server's main process
-    with stopped(postgres_server.pid):
-        with pytest.warns(
-            RuntimeWarning, match="no response within .*; trials continue without it"
-        ):
-            assert look(database) is None
-    retry_now(database)
-    monkeypatch.setattr(database_module, "ANSWER_SECONDS", 60.0)
-    with no_warning():
-        assert look(database) == SCHEMA_VERSION
+class Failing:
+    """Work on a store that always fails, on a clock that the test sets."""
 
+    def __init__(self, monkeypatch, seconds=0.0):
+        self.now, self.seconds, self.n_attempts = 1000.0, seconds, 0
+        for module in (database_module, outages):
+            monkeypatch.setattr(module, "monotonic", lambda: self.now)
 
-def test_what_cannot_be_read_is_not_written(tmp_path, make_evaluation):
-    """Whoever has locked a table would make a trial wait twice."""
-    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-
-    def fail(session):
+    def __call__(self, session):
+        self.n_attempts += 1
+        self.now += self.seconds
         raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
 
+    def attempt(self, database):
+        assert database.attempt(self, "nothing", without="models") == "nothing"
+
+
+@pytest.fixture
+def database(tmp_path):
+    return Database(f"sqlite:///{tmp_path / 'store.db'}")
+
+
+def test_what_cannot_be_read_is_not_written(database, monkeypatch):
+    """Whoever has locked a table would make a trial wait twice."""
     with pytest.warns(RuntimeWarning, match="gone; trials continue without models"):
-        database.attempt(fail, None, without="models")
+        Failing(monkeypatch).attempt(database)
     assert not database.attempt(write, False, without="models", write=True)
     assert database.attempt(write, False, without="leases", write=True)
 
 
-def test_one_thread_tries_whether_an_outage_is_over(tmp_path, monkeypatch):
-    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-    attempts = []
+def test_one_thread_tries_whether_an_outage_is_over(database, monkeypatch):
+    class Nested(Failing):
+        def __call__(self, session):
+            if self.n_attempts:
+                self.now += 1.0
+                n_attempts, self.n_attempts = self.n_attempts, 0
+                self.attempt(database)  # as another thread would, meanwhile
+                assert self.n_attempts == 0
+                self.n_attempts = n_attempts
+            super().__call__(session)
 
-    def work(session):
-        attempts.append(1)
-        if len(attempts) > 1:
-            now.append(now[-1] + 1.0)
-            assert look_again() == "nothing"
-        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
-
-    def look_again():
-        return database.attempt(work, "nothing", without="models")
-
-    now = [1000.0]
-    monkeypatch.setattr(outages, "monotonic", lambda: now[-1])
+    failing = Nested(monkeypatch)
     with pytest.warns(RuntimeWarning, match="gone"):
-        look_again()
-    now.append(1030.1)
-    look_again()
-    assert len(attempts) == 2
+        failing.attempt(database)
+    failing.now += 30.1
+    failing.attempt(database)
+    assert failing.n_attempts == 2
 
 
-def test_a_slow_failure_is_retried_later(tmp_path, monkeypatch):
-    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-    attempts = []
-
-    def work(session):
-        attempts.append(1)
-        now.append(now[-1] + 10.0)
-        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
-
-    now = [1000.0]
-    for module in (database_module, outages):
-        monkeypatch.setattr(module, "monotonic", lambda: now[-1])
-    for elapsed, n_attempts in [(0.0, 1), (49.9, 1), (0.2, 2)]:
-        now.append(now[-1] + elapsed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            database.attempt(work, None, without="models")
-        assert len(attempts) == n_attempts
+@pytest.mark.parametrize(("seconds", "pause"), [(0.0, 30.0), (10.0, 50.0)])
+def test_an_outage_is_left_alone_for_a_while(database, monkeypatch, seconds, pause):
+    """For 30 seconds, or for five times what the attempt has taken."""
+    failing = Failing(monkeypatch, seconds)
+    with pytest.warns(RuntimeWarning, match="gone; trials continue without models"):
+        failing.attempt(database)
+    for elapsed, n_attempts in [(0.0, 1), (pause - 0.1, 1), (0.2, 2)]:
+        failing.now += elapsed
+        with no_warning():
+            failing.attempt(database)
+        assert failing.n_attempts == n_attempts
 
 
 @pytest.mark.slow
@@ -894,47 +841,14 @@ def test_a_server_that_started_anew_is_no_outage(postgres_server, postgres_url):
         assert look(database) == SCHEMA_VERSION
 
 
-def test_an_outage_is_left_alone_for_30_seconds(tmp_path, monkeypatch):
-    assert outages.RETRY_SECONDS == 30
-    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-    attempts = []
-
-    def work(session):
-        attempts.append(1)
-        raise OperationalError("SELECT 1", {}, sqlite3.OperationalError("gone"))
-
-    now = 1000.0
-    for module in (database_module, outages):
-        monkeypatch.setattr(module, "monotonic", lambda: now)
-    with pytest.warns(RuntimeWarning, match="gone; trials continue without models"):
-        assert database.attempt(work, "nothing", without="models") == "nothing"
-    now += 29.9
-    assert database.attempt(work, "nothing", without="models") == "nothing"
-    assert len(attempts) == 1
-    now += 0.2
-    with no_warning():
-        assert database.attempt(work, "nothing", without="models") == "nothing"
-    assert len(attempts) == 2
-
-
-def test_an_operating_system_error_is_an_outage(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-
-    def work(session):
+def test_an_operating_system_error_is_an_outage_and_others_are_raised(database):
+    def burn(session):
         raise OSError("the disk is on fire")
 
     with pytest.warns(RuntimeWarning, match="on fire"):
-        assert database.attempt(work, 7, without="it") == 7
-
-
-def test_an_error_of_ours_is_not_hidden(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'store.db'}")
-
-    def work(session):
-        raise ZeroDivisionError
-
+        assert database.attempt(burn, 7, without="it") == 7
     with pytest.raises(ZeroDivisionError):
-        database.attempt(work, 7, without="it")
+        database.attempt(lambda session: 1 / 0, 7, without="others")
 
 
 def write(session) -> bool:

@@ -10,7 +10,6 @@ import warnings
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
-from optuna.storages import RDBStorage
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import SGDClassifier
@@ -28,7 +27,6 @@ from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv._kernels import FORMAT
 import optuna_treecv.caching.keys
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
@@ -148,27 +146,6 @@ def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
     after = load_evaluations(store_url, study=copy)
     assert list(after.run) == list(before.run) and set(after.study_name) == {"two"}
     assert set(load_evaluations(store_url, study_name="one").run) == set(before.run)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cv", [5, "loo"])
-def test_a_trial_commits_at_most_ten_times(tmp_path, cv, monkeypatch):
-    monkeypatch.setattr("optuna_treecv.caching.caches._SECONDS_PER_WRITE", 2.0)
-    counts = []
-    for ours in (True, False):
-        storage = RDBStorage(f"sqlite:///{tmp_path / f'study{ours}.db'}")
-        objective = objective_with(f"sqlite:///{tmp_path / f'{ours}.db'}", make(100), cv=cv)
-        study = optuna.create_study(storage=storage)
-        commits = []
-        for engine in (storage.engine, objective.evaluator.database.engine):
-            event.listen(engine, "commit", commits.append)
-        study.optimize(
-            objective if ours else lambda trial: trial.suggest_float("step_size", 1e-3, 1.0),
-            n_trials=5,
-        )
-        assert len(commits) >= 5
-        counts.append(len(commits) / 5)
-    assert counts[0] - counts[1] <= 8 + 2
 
 
 @pytest.mark.slow
@@ -292,15 +269,6 @@ def test_models_of_another_length_are_not_taken(store_url):
     np.testing.assert_array_equal(result.test_score, expected().test_score)
 
 
-def test_other_rows_under_the_same_store_share_nothing(store_url):
-    objective_with(store_url).evaluate(AT)
-    X, y = make()
-    X[7, 3] = np.nextafter(X[7, 3], 9)
-    result = objective_with(store_url, (X, y)).evaluate(AT)
-    assert result.n_updates_saved == 0
-    np.testing.assert_array_equal(result.test_score, expected((X, y)).test_score)
-
-
 def test_code_that_is_not_ours_is_not_stored(store_url):
     class Mine(AveragedSGDClassifier):
         pass
@@ -342,20 +310,6 @@ def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
         assert objective_with(store_url).evaluate(AT).n_updates == 0
 
 
-def test_a_store_that_is_lost_is_a_warning(store_url):
-    objective = objective_with(store_url)
-    study = run(objective, n_trials=1)
-    with objective.evaluator.database.engine.begin() as connection:
-        for table in ("fold_scores", "fold_score_blocks", "evaluations", "models"):
-            connection.execute(text(f"DROP TABLE treecv_{table}"))
-    with pytest.warns(RuntimeWarning, match="trials continue without"):
-        study.optimize(objective, n_trials=3)
-    for trial in study.trials:
-        result = tree_cross_validate(AveragedSGDClassifier(**trial.params), *make(), cv=8)
-        assert trial.value == result.mean
-        assert ("run" in trial.user_attrs["treecv"]) == (trial.number == 0)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "purpose"), [("models", "shared models"), ("evaluations", "records of evaluations")]
@@ -378,26 +332,6 @@ def test_a_table_that_is_lost_stops_what_needs_it(store_url, table, purpose):
     assert bool(found) == (table == "evaluations")
 
 
-def test_a_full_disk_for_models_lets_evaluations_through(tmp_path):
-    url = f"sqlite:///{tmp_path / 'small.db'}"
-    Database(url)
-    engine = create_engine(url)
-
-    @event.listens_for(engine, "connect")
-    def bound(connection, _):
-        n_pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count = {n_pages + 8}")
-
-    X = np.random.default_rng(0).normal(size=(500, 4000))
-    objective = objective_with(engine, (X, np.arange(500) % 2), cv=8)
-    with pytest.warns(RuntimeWarning, match="full; trials continue without shared models") as w:
-        study = run(objective, n_trials=2)
-    # A slow machine keeps smaller models too. Some have room, and what follows is a new outage.
-    said = [str(one.message) for one in w if "trials continue" in str(one.message)]
-    assert all("full; trials continue without shared models" in one for one in said)
-    assert all("run" in trial.user_attrs["treecv"] for trial in study.trials)
-
-
 def test_an_error_whose_message_is_no_text(tmp_path):
     """SQLite's driver raises a UnicodeDecodeError for it."""
     path = tmp_path / "store.db"
@@ -417,23 +351,6 @@ def test_an_error_whose_message_is_no_text(tmp_path):
             use(f"sqlite:///{path}")
     with pytest.raises(ValueError, match="store must be .*decode"):
         load_evaluations(objective.evaluator.database)
-
-
-def test_a_server_that_stops_is_a_warning(request):
-    server = request.getfixturevalue("postgres_server")
-    url = server.new_schema()
-    objective = objective_with(url)
-    study = run(objective, n_trials=1)
-    server.stop()
-    try:
-        with pytest.warns(RuntimeWarning, match="trials continue without"):
-            study.optimize(objective, n_trials=2)
-    finally:
-        server.start()
-    study.optimize(objective, n_trials=1)
-    named = ["run" in trial.user_attrs["treecv"] for trial in study.trials]
-    assert named == [True, False, False, True]
-    objective.evaluator.database.engine.dispose()
 
 
 @pytest.mark.slow
@@ -461,24 +378,6 @@ def test_a_full_disk_is_a_warning(tmp_path):
     assert runs == blocks  # nothing is half-written
 
 
-def test_a_read_only_store_is_read(tmp_path):
-    path = tmp_path / "store.db"
-    objective_with(f"sqlite:///{path}").evaluate(AT)
-    objective = objective_with(f"sqlite:///file:{path}?mode=ro&uri=true")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        assert objective.evaluate(AT).n_updates == 0
-    with pytest.warns(RuntimeWarning, match="trials continue without"):
-        study = run(objective)
-    assert all("run" not in trial.user_attrs["treecv"] for trial in study.trials)
-
-
-@pytest.mark.parametrize("store", ["sqlite:////no/such/folder/a.db", "nonsense", 3, "mysql://a/b"])
-def test_a_store_that_cannot_be_opened_is_an_error(store):
-    with pytest.raises(ValueError, match="store must be"):
-        objective_with(store)
-
-
 def test_a_pickled_objective_finds_its_store(store_url):
     objective = objective_with(store_url)
     first = objective.evaluate(AT)
@@ -493,15 +392,6 @@ def test_a_cache_and_a_store_together(store_url):
     assert len(cache) > 0
     assert objective_with(None, cache=cache).evaluate(AT).n_updates == 0
     assert objective_with(store_url, cache=None).evaluate(AT).n_updates > 0
-
-
-def test_models_of_another_kernel_format_are_not_taken(store_url, monkeypatch):
-    build = optuna_treecv.caching.keys.BUILD
-    assert f"format {FORMAT}" in build
-    for found, saves in ((build, False), (build, True), (build.replace("format", "form"), False)):
-        monkeypatch.setattr(optuna_treecv.caching.keys, "BUILD", found)
-        trial = objective_with(store_url).evaluate(AT)
-        assert (trial.n_updates_saved > 0) == saves
 
 
 @pytest.mark.slow

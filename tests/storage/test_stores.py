@@ -470,24 +470,6 @@ def test_a_full_disk(tmp_path, retry_now, make_evaluation):
         assert record(store.database, make_evaluation(), scores[:10])
 
 
-def test_a_read_only_file(tmp_path):
-    path = tmp_path / "store.db"
-    writer = ModelStore(Database(f"sqlite:///{path}"))
-    writer.write([kept(1), kept(2)])
-    known, damaged = writer.read_new()
-    set_payload(writer.database, damaged.id, b"")
-    store = ModelStore(Database(f"sqlite:///file:{path}?mode=ro&uri=true"))
-    with pytest.warns(RuntimeWarning, match="readonly database; trials continue without") as w:
-        store.write([kept(3)])
-        store.write([kept(3)])
-        np.testing.assert_array_equal(store.read(known), kept(1).payload)
-    assert len(w) == 1
-    assert len(store.read_new()) == 2
-    with pytest.warns(RuntimeWarning, match="damaged"):
-        assert store.read(damaged) is None
-    assert len(payloads(writer.database)) == 2
-
-
 def test_waits_5_seconds_for_a_writer_who_does_not_end(store_url, monkeypatch):
     assert database_module.WAIT_SECONDS == 5
     monkeypatch.setattr(database_module, "WAIT_SECONDS", 0.3)
@@ -497,15 +479,6 @@ def test_waits_5_seconds_for_a_writer_who_does_not_end(store_url, monkeypatch):
         with pytest.warns(RuntimeWarning, match="trials continue without"):
             store.write([kept(1)])
     assert 0.3 <= time.monotonic() - begin < 60
-
-
-def test_tables_that_are_gone(store_url):
-    store = ModelStore(Database(store_url))
-    with store.database.writing() as session:
-        session.exec_driver_sql("DROP TABLE treecv_models")
-    with pytest.warns(RuntimeWarning, match="treecv_models.*trials continue") as w:
-        check_silence(store, StoredModel(1, key_of(1)))
-    assert len(w) == 1
 
 
 # Threads.

@@ -51,12 +51,12 @@ def heartbeats(storage):
 
 
 @pytest.mark.slow  # it waits
-def test_four_workers_share_a_study_and_a_store(study, postgres_url):
-    finish(*(start(postgres_url, 6, "short") for _ in range(4)))
+def test_three_workers_share_a_study_and_a_store(study, postgres_url):
+    finish(*(start(postgres_url, 4, "short") for _ in range(3)))
     trials = study.trials
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 24
+    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 12
     evaluations = load_evaluations(postgres_url, study=study)
-    assert sorted(evaluations.trial_number) == list(range(24))
+    assert sorted(evaluations.trial_number) == list(range(12))
     scores = load_fold_scores(postgres_url, study=study).groupby("trial_number").score
     objective = make_objective("short")
     for trial in trials:
