@@ -348,7 +348,7 @@ def tree_cross_val_predict(
     estimator : estimator or River model
         As for ``tree_cross_validate``.
     X : array-like, sparse matrix, data frame or path, of shape (n_rows, n_features)
-        The features, as for ``tree_cross_validate``. Each must be tested exactly once.
+        The features, as for ``tree_cross_validate``. Each row must be tested exactly once.
     y : array-like of shape (n_rows,) or (n_rows, n_targets), or str, default=None
         Labels or targets, as for ``tree_cross_validate``.
     response_method : {"predict", "decision_function", "predict_proba", "score_samples"}, \

@@ -413,8 +413,8 @@ class CompiledEstimator(TreeCVEstimator):
 
         If these parameters are equal for two estimators, their states after the same rows are
         equal, bit for bit. ``fit_intercept``, ``shuffle`` and ``n_epochs`` are never included,
-        because they affect only the rows: the intercept is a column, the others determine an
-        order.
+        because they affect only the rows: the first one adds a column, and the others determine
+        their order.
 
         Parameters
         ----------

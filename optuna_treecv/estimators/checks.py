@@ -93,7 +93,8 @@ def check_targets(estimator: Any, data: Data, searched: Collection[str] = ()) ->
     estimator : estimator
     data : Data
     searched : collection of str
-        Parameters that a search sets. If the last step of a Pipeline is one, it is not checked.
+        Parameters that a search sets. If it sets the last step of a Pipeline, this step is not
+        checked.
     """
     if is_regressor(estimator):
         data.check_no_target_is_missing()

@@ -89,8 +89,8 @@ def without_effect(
     Returns
     -------
     dict of str to (str, str, value)
-        By the name in ``set_params`` of the estimator: the class to which the parameter belongs,
-        its name in this class, and its value.
+        For each parameter, by its name in ``set_params`` of the estimator: the class to which it
+        belongs, its name in this class, and its value.
     """
     by_name = {}
     for prefix, part in trained_parts(estimator, "", searched):
@@ -434,7 +434,8 @@ def _train_gaussian_nb(
     """Train a ``GaussianNB`` on one phase such that it is equal to a fit on all rows so far.
 
     scikit-learn's ``partial_fit`` computes ``epsilon_``, which it adds to the variances, from the
-    rows of the last phase only. It then subtracts this value, although it had added another one.
+    rows of the last phase only. It first subtracts this value, although the previous call has
+    added another one.
 
     Parameters
     ----------

@@ -61,8 +61,8 @@ _WRITING: Scope = (None, True)
 # What trials continue without if these scopes fail, for warnings.
 _SCOPE_NAMES: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
 
-# The maximum number of abandoned transactions that are still running that may still be running,
-# each of which holds its data in memory.
+# The maximum number of abandoned transactions that may still be running. Each of them holds its
+# data in memory.
 _MAX_ABANDONED = 8
 
 # The key of the advisory lock for writers in a PostgreSQL database.
@@ -239,7 +239,7 @@ class Database:
     ) -> T:
         """Call ``work`` and return its result; return ``otherwise`` if the database fails.
 
-        There is one warning per outage, which says what trials continue ``without``. After a
+        There is one warning per outage, which names what trials continue ``without``. After a
         failure, there are no further attempts for some time. If ``work`` fails, this applies only
         to attempts with the same ``without``, because a single table may be corrupt while others
         work. If no transaction can be started, it applies to all attempts. A failure to write does
