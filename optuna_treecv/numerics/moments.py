@@ -486,7 +486,7 @@ def in_order(
                 future.cancel()
 
 
-#: The most bytes of moments in memory at the same time.
+#: The maximum number of bytes of moments in memory at the same time.
 MAX_BYTES = 2**28
 
 #: The moments of a chunk's training rows, and of its test rows if they are requested.

@@ -42,12 +42,12 @@ from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import to_predictions
 
-# The most bytes that the records of a group of folds take in memory. The records of all folds are
-# cached if they take no more.
+# The maximum number of bytes that the records of a group of folds take in memory. The records of
+# all folds are cached if they take no more.
 _MAX_BYTES = 2**27
 
-#: The most columns of X. A fold needs a matrix of d x d float64 values, 200 MB, and about 800 MB
-#: during its factorisation.
+#: The maximum number d of columns of X. A fold needs a matrix of d x d float64 values, 200 MB, and
+#: about 800 MB during its factorisation.
 MAX_COLUMNS = 5000
 
 # Up to this ratio of the diagonal entries of a scatter matrix, the rounding errors of its largest
@@ -81,7 +81,7 @@ class MomentFamily(Family):
     size : int
         The number of float64 values of a record.
     rows_per_call : int
-        The most test rows in one call of ``write_outputs``.
+        The maximum number of test rows in one call of ``write_outputs``.
     has_ones : bool
         Whether ``write_outputs`` needs a column of ones after the features.
     """
@@ -171,7 +171,7 @@ class MomentFamily(Family):
         cached : callable
             An ``ArrayCache``.
         most_rows : int
-            The most test rows of a group.
+            The maximum number of test rows of a group.
         with_test : bool
             Whether the moments of the test rows are appended to each record.
 

@@ -76,7 +76,8 @@ _MAX_CHANGE = 0.5
 # Rows that need more terms of the series are solved directly.
 _MAX_TERMS = 60
 
-# The most bytes of inverse matrices in memory. Each saves a product with the eigenvectors.
+# The maximum number of bytes of inverse matrices in memory. Each matrix saves a product with the
+# eigenvectors.
 _MAX_BYTES = 2**26
 
 # If a larger share of the rows needs another term, it is added to all rows, because selecting rows
@@ -168,7 +169,7 @@ class HeldOutRidge:
         Parameters
         ----------
         most_rows : int
-            The most test rows that are yielded together.
+            The maximum number of test rows that are yielded together.
         row_by_row : bool
             Whether each chunk is a single row.
         """

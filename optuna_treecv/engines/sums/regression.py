@@ -268,17 +268,17 @@ _MIN_PIVOT = 1e-12
 # The largest error of a coefficient that rounding errors of moments may cause.
 _MAX_ERROR = 1e-9
 
-# The most steps of a search per column. From a start without active columns, a search takes one to
-# three steps per column.
+# The maximum number of steps of a search per column. From a start without active columns, a search
+# takes one to three steps per column.
 _MAX_STEPS = 30
 
 # ``LinearRegression`` drops singular values below this share of the largest one.
 _CUTOFF = 1e-6
 
-# The most iterations that guess all active columns together.
+# The maximum number of iterations that guess all active columns together.
 _MAX_GUESSES = 15
 
-# The most columns that become active in the first of these iterations.
+# The maximum number of columns that become active in the first of these iterations.
 _N_FIRST_COLUMNS = 16
 
 #: The indices of the active columns, and the inverse of A restricted to these columns.
