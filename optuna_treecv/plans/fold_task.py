@@ -1,7 +1,8 @@
-"""Fit and score one fold. This runs in the workers of joblib, without access to the evaluation.
+"""Fit and score one fold. This code runs in joblib's workers, which have no access to the run.
 
-Fitted first steps of Pipelines are cached for trials whose later steps differ. Worker processes
-end themselves after their parent has died, because their results have no consumer.
+The fitted transformers at the beginning of a Pipeline are cached for trials that differ only in
+later steps. Worker processes end themselves after their parent has died, because their results
+are no longer needed.
 """
 
 from collections.abc import Callable
@@ -78,7 +79,7 @@ from optuna_treecv.types import Array
 
 T = TypeVar("T")
 
-# NumPy's errors for writing to read-only arrays. Compiled code raises the second one, also if it
+# NumPy's errors for writing to read-only arrays. Compiled code raises the second error, even if it
 # requires a writable array without ever writing to it.
 _WRITES = re.compile("(assignment destination|output array) is read-only")
 _MAY_WRITE = re.compile("buffer source array is read-only")
@@ -94,16 +95,16 @@ class FoldResult(NamedTuple):
     Attributes
     ----------
     scores : ndarray of shape (n_metrics,)
-        NaN for pooled ones.
+        The fold scores; NaN for pooled scores.
     spreads : ndarray of shape (n_metrics, 3)
-        The spreads of the scores of rows; NaN if unknown.
+        The spreads of the row scores; NaN if unknown.
     responses : ndarray of shape (n_rows, n_columns), float64
-        The predictions of the test rows that pooled scores need, in columns.
+        The predictions for the test rows that pooled scores and stored outputs need, in columns.
     has_diverged : bool
     n_trained : int
         The number of rows that the model was trained on.
     seconds : float
-        The time of the fit and the score; 0 if they are cached.
+        The time of fitting and scoring; 0 if the result is cached.
     """
 
     scores: Array
@@ -115,20 +116,20 @@ class FoldResult(NamedTuple):
 
     @classmethod
     def of(cls, numbers: Array, n_metrics: int, shape: tuple[int, int]) -> "FoldResult":
-        """Return the result with these numbers, and responses of the given shape."""
+        """Return the result that ``numbers`` represents, with responses of the given shape."""
         ends = np.cumsum([n_metrics, SPREAD_SIZE * n_metrics, 2])
         scores, spreads, (has_diverged, n_trained), responses = np.split(numbers, ends)
         spreads = spreads.reshape(n_metrics, SPREAD_SIZE)
         return cls(scores, spreads, responses.reshape(shape), bool(has_diverged), int(n_trained))
 
     def numbers(self) -> Array:
-        """Return all fields except the seconds as an array of float64."""
+        """Return all fields except ``seconds`` as one array of float64."""
         facts = [self.has_diverged, self.n_trained]
         return np.concatenate([self.scores, self.spreads.ravel(), facts, self.responses.ravel()])
 
     @staticmethod
     def size(n_metrics: int, shape: tuple[int, int]) -> int:
-        """Return the size of the array of a result."""
+        """Return the size of the array that ``numbers`` returns."""
         return (1 + SPREAD_SIZE) * n_metrics + 2 + shape[0] * shape[1]
 
 
@@ -139,26 +140,26 @@ class FoldTask:
     Attributes
     ----------
     estimator : estimator
-        The estimator, in which all seeds are set.
+        The candidate, in which all seeds are set.
     X, y : the rows as given
     metrics : tuple of Loss, Scorer or Pooled
-        Empty if only predictions are requested.
+        The metrics; empty if only predictions are requested.
     score_weights : ndarray of shape (n_rows,) or None
         The weights of the rows in scores.
     classes : ndarray or None
         The sorted classes of y, for classifiers.
     beginnings : Beginnings or None
-        The cache of fitted first steps of Pipelines.
+        The cache of the fitted transformers at the beginning of Pipelines.
     params : dict
-        Further arguments of ``fit``. Those with an entry for each row are split into folds.
+        Further arguments of ``fit``. Arguments with an entry for each row are split into folds.
     is_routed : bool
         Whether scikit-learn's metadata routing is enabled.
     n_targets : int
         The number of columns of y.
     cached_methods : tuple of str
-        The methods whose outputs are returned besides those for pooled scores.
+        The response methods whose outputs are returned in addition to those for pooled scores.
     owner : int
-        The id of the process that takes the results.
+        The id of the process to which the results are returned.
     """
 
     estimator: Any
@@ -183,9 +184,9 @@ class FoldTask:
         return nullcontext() if self.is_routed else naming_step(self.estimator, self.X, self.y)
 
     def attempt(self, name: bytes, splits: Sequence[Split]) -> list[FoldResult | Exception]:
-        """Fit a clone on the training rows and score it on test rows, or return errors.
+        """Fit a clone on the training rows and score it on test rows; return errors as results.
 
-        If an error were raised, joblib would kill all workers, also those of other threads.
+        If an error were raised, joblib would kill all workers, also those that other threads use.
 
         Parameters
         ----------
@@ -215,7 +216,7 @@ class FoldTask:
         self, fitted: Any, train: Array, test: Array, X: Any, y: Any
     ) -> tuple[Array, Array, Array, bool]:
         """Return the scores, their spreads, the responses, and whether the model has diverged."""
-        if fitted is not None:  # some methods depend on an estimator that fit has chosen
+        if fitted is not None:  # which methods exist may depend on an estimator chosen by fit
             for metric in self.metrics:
                 if getattr(metric, "error_score", None) is None:
                     check_methods(fitted, metric.methods, f"scoring={metric.name!r}")
@@ -254,14 +255,14 @@ class FoldTask:
         return scores, spreads[:, :, 0], responses, has_diverged
 
     def _score(self, metric: Scorer, fitted: Any, X: Any, y: Any, weights: Array | None) -> float:
-        """Return the score of a scorer."""
+        """Return the score that a scorer gives."""
         takes_weights = weights is not None and metric.takes_weights
         params = {"sample_weight": weights} if takes_weights else {}
         with _explaining(fitted):
             return score_of(metric, fitted, X, y, self.classes, params)
 
     def respond(self, split: Split, method: str) -> Array:
-        """Fit a clone on the training rows and return its predictions of the test rows."""
+        """Fit a clone on the training rows and return its predictions for the test rows."""
         end_with(self.owner)
         fitted, X, _ = self.fitted(b"", split.train_rows(), split.test)
         if fitted is None:
@@ -282,7 +283,7 @@ class FoldTask:
         X, y = self._part(estimator, train)
         test_X, test_y = self._part(estimator, test.astype(np.intp), train)
         beginning: AbstractContextManager[None] = nullcontext()
-        # A subclass of Pipeline may fit its steps on other rows.
+        # A subclass of Pipeline may fit its steps on other rows, so its steps are not cached.
         if self.beginnings is not None and type(estimator) is Pipeline:
             beginning = self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
         try:
@@ -302,7 +303,7 @@ class FoldTask:
         return last_step(last), X
 
     def _part(self, estimator: Any, rows: Array, train: Array | None = None) -> tuple[Any, Any]:
-        """Return some rows, read-only and as an estimator takes them.
+        """Return read-only X and y of some rows, in the form that an estimator needs.
 
         Arrays are indexed directly, because ``_safe_split`` takes several times longer. For test
         rows, it needs the training rows ``train`` if the estimator takes pairwise distances.
@@ -316,7 +317,7 @@ class FoldTask:
         return _protected(X), _protected(y)
 
     def _fit(self, estimator: Any, X: Any, y: Any, train: Array) -> None:
-        """Fit an estimator on training rows, with their part of the further arguments."""
+        """Fit an estimator on training rows, with the entries of the arguments for these rows."""
         params = part_of(self.params, self.X, train)
         routing = config_context(enable_metadata_routing=self.is_routed)
         labels, is_frame = () if y is None else (y,), hasattr(X, "columns")
@@ -340,7 +341,7 @@ class FoldTask:
     ) -> Array:
         """Return predictions that no score needs; NaN if the method fails.
 
-        Neither an error nor random numbers drawn here may change a trial.
+        An error in this method, or random numbers that it draws, must not change a trial.
         """
         state = np.random.get_state()  # noqa: NPY002  # estimators draw from it
         if method in outputs:
@@ -355,14 +356,15 @@ class FoldTask:
 
 
 class Beginnings:
-    """A cache of fitted first steps of Pipelines, one in each worker process of joblib.
+    """A cache of the fitted transformers at the beginning of Pipelines.
 
-    With a name, it is the ``memory`` of a Pipeline that is fitted on one fold.
+    Each worker process of joblib has its own cache. With the key of training rows, an object of
+    this class is the ``memory`` of a Pipeline that is fitted on these rows.
 
     Parameters
     ----------
     first_steps : ModelCache
-        The cache of the process that evaluates.
+        The cache of the process in which the object was created.
     max_bytes : int
         The size of the cache in each worker process.
     name : bytes
@@ -373,13 +375,13 @@ class Beginnings:
         self.first_steps = first_steps
         self._max_bytes = max_bytes
         self._start = digest(b"beginning", name)
-        self._name: bytes | None = self._start  # of the steps fitted so far
+        self._name: bytes | None = self._start  # the key of the steps that were fitted so far
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _in_this_process, (self._max_bytes,)
 
     def of_fold(self, name: bytes) -> "Beginnings":
-        """Return the cache of the steps fitted on the training rows of this key."""
+        """Return the cache of steps that are fitted on the training rows with the key ``name``."""
         return Beginnings(self.first_steps, self._max_bytes, name)
 
     @contextmanager
@@ -397,9 +399,9 @@ class Beginnings:
             pipeline.memory = previous
 
     def cache(self, fit_transform: Callable[..., Any], ignore: object = ()) -> Callable[..., Any]:
-        """Return a function that fits and transforms, or returns the cached result.
+        """Return a function that fits a step and transforms the rows, or returns cached results.
 
-        A Pipeline calls this once at the start of each fit.
+        A Pipeline calls this method once at the start of each fit.
         """
         self._name = self._start
         return partial(self._call, fit_transform)
@@ -422,7 +424,7 @@ class Beginnings:
         seconds = perf_counter() - began
         try:
             array = np.frombuffer(pickle.dumps(result, protocol=5), np.uint8)
-        except Exception:  # noqa: BLE001  # a step that cannot be pickled is fitted each time
+        except Exception:  # noqa: BLE001  # a step that cannot be pickled is always fitted anew
             return result
         self.first_steps.keep(key, array, seconds)
         return result
@@ -448,7 +450,7 @@ def mean_loss(
     X, y : rows as given
     weights : ndarray of shape (n_rows,) or None
     classes : ndarray or None
-        The sorted classes, for classifiers.
+        The sorted classes of y, for classifiers.
     """
     targets = None
     if classes is not None:
@@ -474,7 +476,7 @@ def _sendable(error: Exception) -> Exception:
 
 
 def _call_writable(call: Callable[..., T], *parts: Any) -> T:
-    """Return ``call(*parts)``, with copies for compiled code that requires writable arrays."""
+    """Return ``call(*parts)``; if compiled code requires writable arrays, pass copies of them."""
     try:
         return call(*parts)
     except ValueError as error:
@@ -484,10 +486,10 @@ def _call_writable(call: Callable[..., T], *parts: Any) -> T:
 
 
 def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
-    """Return predictions in the form that losses take, with a column for each class of y."""
+    """Return predictions in the form that losses need, with a column for each class of y."""
     response = np.asarray(getattr(fitted, METHOD_NAMES.get(method, method))(X))
     if method == "predict":
-        # An estimator that was fitted on a single column may predict a column.
+        # If y was a single column, some estimators predict an array of shape (n_rows, 1).
         response = without_single_column(response)
     if method == "distance":
         return response.min(axis=1)
@@ -502,8 +504,8 @@ def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
         missing = next(label for label in classes if label not in fitted_classes)
         raise ValueError(
             f"cv must make training sets with every class of y, because {method} of "
-            f"{name_of(fitted)} is needed for each, got one without class {missing!r}; use fewer "
-            "or stratified folds instead."
+            f"{name_of(fitted)} is needed for each class, got a training set without class "
+            f"{missing!r}; use fewer or stratified folds instead."
         )
     of_all = np.zeros((len(response), len(classes)))
     of_all[:, np.searchsorted(classes, fitted_classes)] = response
@@ -514,7 +516,7 @@ def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
 def _recording(
     fitted: Any, X: Any, methods: Sequence[str], outputs: dict[str, Any]
 ) -> Generator[None]:
-    """Record the first predictions of an estimator for these rows while it is scored.
+    """Record the first predictions of an estimator for the rows X while it is scored.
 
     A second call could return other predictions, and would take as long as the first.
     """
@@ -554,7 +556,7 @@ def _protected(part: Any) -> Any:
 
 @contextmanager
 def _explaining(estimator: Any) -> Generator[None]:
-    """Explain the error of an estimator that writes to the rows passed to it."""
+    """Return a context that explains the error of an estimator that overwrites its rows."""
     try:
         yield
     except ValueError as error:
@@ -566,7 +568,7 @@ def _explaining(estimator: Any) -> Generator[None]:
 def _mutation(estimator: Any) -> ValueError:
     return ValueError(
         f"estimator must not change the rows passed to it, but {name_of(estimator)} changes them "
-        "in place; it should change a copy."
+        "in place; let it change a copy instead."
     )
 
 
@@ -579,7 +581,7 @@ def _is_finite(estimator: Any) -> bool:
     return all(np.all(np.isfinite(array)) for array in arrays if array.dtype.kind == "f")
 
 
-# Seconds between two checks of the parent.
+# The time between two checks whether the parent process is alive, in seconds.
 _POLL_SECONDS = 1.0
 
 
@@ -593,7 +595,7 @@ def end_with(parent: int) -> None:
         _watch(parent, os.getpid())
 
 
-@cache  # once per process, also in one that was forked
+@cache  # called once per process, also in a forked one, because its arguments differ
 def _watch(parent: int, worker: int) -> None:
     Thread(target=_end_after, args=(parent, worker), name="treecv-parent", daemon=True).start()
 

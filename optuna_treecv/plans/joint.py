@@ -94,11 +94,12 @@ class JointPlan(Plan):
 
     Attributes
     ----------
-    reason_not_finite, reason_failed : str
-        The reasons for refitting each fold if a model is not finite, and if the family raises an
-        error.
+    reason_not_finite : str
+        The reason for refitting each fold if a model is not finite.
+    reason_failed : str
+        The reason for refitting each fold if the family raises an error.
     rereads_rows : bool
-        Whether each candidate reads the rows.
+        Whether the rows are read again for each candidate.
     """
 
     reason_not_finite: str
@@ -120,8 +121,8 @@ class JointPlan(Plan):
     ) -> Family:
         """Return a family of these candidates, bound to rows.
 
-        It predicts by ``method``. If that is empty, it predicts by the methods that the scores
-        require.
+        The family predicts by ``method``. If ``method`` is empty, it predicts by the methods that
+        the scores require.
         """
 
     def fixed_parts(self) -> Sequence[Any]:
@@ -175,7 +176,7 @@ class JointPlan(Plan):
         request, chunks = self.request, make_chunks(repeat.cut)
         rows = self.rows(repeat)
         sums = CachedSums(request.cross_validation.shared.memory, sums_key)
-        # The memory of predictions limits the number of candidates that are evaluated together.
+        # The size of the predictions limits the number of candidates that are evaluated together.
         n_outputs = request.cross_validation.n_targets
         n_outputs = n_outputs if rows.classes is None else len(rows.classes)
         n_rows = chunks.bounds[-1] if request.pools else max(chunks.sizes.max(), _MAX_ROWS)
@@ -282,8 +283,8 @@ class JointPlan(Plan):
 def _use_squares(request: Request, rows: PreparedRows, chunks: Chunks) -> bool:
     """Return whether scores are computed from sums of squared errors instead of predictions.
 
-    This takes less time for large folds. The sums use the weights of training. Therefore, the
-    weights of scores must be the same, and must not have been rounded to float32.
+    Sums take less time for large folds. They use the training weights. Therefore, the weights of
+    scores must be the same, and must not have been rounded to float32.
     """
     data = request.data
     return (
@@ -315,11 +316,13 @@ class SumsPlan(JointPlan):
     ----------
     families : dict of type to type
         The family of each estimator.
-    required, reason_unsupported : str
-        The estimators that the engine supports, and the reason why it does not support another
-        one, as parts of sentences. ``{}`` stands for the name of its class.
+    required : str
+        The estimators that the engine supports, as part of a sentence.
+    reason_unsupported : str
+        The reason why the engine does not support another estimator, as part of a sentence in
+        which ``{}`` stands for the name of the estimator's class.
     relevance : int
-        The relevance of the reason for an estimator without a family, see ``Declined``.
+        The relevance of this reason, see ``Declined``.
     """
 
     families: Mapping[type, type[Family]]
@@ -375,7 +378,7 @@ class SumsPlan(JointPlan):
     ) -> Family:
         """Return a family of these candidates, bound to rows."""
         n_threads = self.request.settings.n_threads
-        if self.request.data.is_remote:  # threads only wait for the sums of remote workers
+        if self.request.data.is_remote:  # these threads only wait for sums from remote workers
             n_threads = CALLS_IN_FLIGHT * (len(rows.X.bounds) - 1)
         lasts = [last_step(candidate) for candidate in candidates]
         return self.parts.family(lasts, rows, self.parts.scaler, n_threads)
@@ -429,7 +432,8 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         n_outputs=len(request.data.classes()) if is_class else cross_validation.n_targets,
         is_searched=any(name in cross_validation.search.ends for name in parameters),
     )
-    # The estimator's reasons come before those of its transformers. A table reads all rows.
+    # Reasons that lie in the estimator come first, because those in its transformers need a Table,
+    # which reads all rows.
     if (isinstance(parts, str) or parts.kinds) and (why := family.why_not(last, facts)):
         return why
     if isinstance(parts, str):
@@ -454,7 +458,7 @@ def form_of(request: Request, parts: Parts) -> tuple[int, bool]:
         raise NotAheadError(table)
     if table is not None:
         return table.n_features, table.is_sparse
-    try:  # all rows are like the first one
+    try:  # all rows have the same form as the first row
         first = _after(parts.steps, take_rows(request.data.X, slice(0, 1)))
     except ValueError as error:  # the refits raise it again
         raise NotAheadError("the transformers cannot transform the first row") from error
@@ -514,10 +518,10 @@ def test_in_block(
     models : sequence
         The models of consecutive chunks.
     begins : ndarray of shape (n_chunks + 1,)
-        The starts of these chunks within the block, and the stop of the last one.
+        The starts of these chunks within the block, and the end of the last chunk.
     whole : range
-        The indices of the chunks that lie completely in the block, which are scored. For other
-        chunks, the outputs are returned.
+        The indices of the chunks that lie completely in the block. These chunks are scored. For
+        other chunks, the outputs are returned.
     scored : (sequence of Metric, estimator)
 
     Returns
@@ -571,7 +575,8 @@ def scores_of_blocks(
 ) -> Iterator[tuple[int, TestedFolds]]:
     """Yield (index of the candidate, tested folds) for remote rows.
 
-    Folds within one block are scored there. Folds that span several blocks have predictions.
+    Folds whose rows are in one block are scored there. For folds that span several blocks, the
+    predictions are returned.
     """
     scored = request.scoring.metrics, request.estimator
     for folds, scores, outputs in _test_in_blocks(family, chunks, sums, scored):
@@ -591,8 +596,8 @@ def _test_in_blocks(
 ) -> Iterator[tuple[Node, list[FoldScores], np.ndarray | None]]:
     """Yield (run of chunks, scores, outputs) in the order of the chunks.
 
-    Chunks within one block have scores, and their outputs are None. Chunks that span several
-    blocks have outputs. If ``scored`` is None, all chunks have outputs.
+    For chunks within one block, there are scores, and the outputs are None. For chunks that span
+    several blocks, there are outputs. If ``scored`` is None, there are outputs for all chunks.
     """
     models, blocks, bounds = family.models_of(chunks, sums), family.rows.X, chunks.bounds
     calls, sent = [], []
@@ -600,7 +605,7 @@ def _test_in_blocks(
         first = int(np.searchsorted(bounds, start, side="right")) - 1
         last = int(np.searchsorted(bounds, stop))
         begins = bounds[first : last + 1].clip(start, stop) - blocks.bounds[block]
-        # The first and the last chunk may have rows in other blocks too.
+        # The first and the last chunk may have rows in other blocks, too.
         is_cut = int(bounds[first] < start), int(bounds[last] > stop)
         whole = range(is_cut[0], last - first - is_cut[1]) if scored else range(0)
         arguments = family.make, models[first:last], begins, whole, scored or ((), None)

@@ -55,9 +55,9 @@ from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 
-#: The largest number of reports while the ensemble of the first fold grows.
+#: The maximum number of reports while the ensemble of the first fold grows.
 LEAD_STEPS = len(BLOCKS) + 1
-# The largest number of reports while the ensembles of the other folds grow.
+# The maximum number of reports while the ensembles of the other folds grow.
 _MAX_REPORTS = 32 - LEAD_STEPS
 
 
@@ -108,16 +108,16 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
             f"n_estimators must be 'best' for {name_of(last)} with early stopping after "
-            f"{patience} trees without a better score, because the mean score of the folds "
-            "decides when to stop (fit would need a validation set), got None."
+            f"{patience} trees without a better score, because only the mean score of the folds "
+            "can decide when to stop (fit would need a validation set), got None."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
-    # Boosted trees are fitted to the residuals of the trees before them. Truncated ones would
-    # therefore differ from trees grown to this depth systematically, and not only by their random
-    # numbers.
+    # Boosted trees are fitted to the residuals of the trees before them. A truncated tree would
+    # therefore differ systematically from a tree that is grown to this depth, and not only by its
+    # random numbers.
     if settings.truncate and (kind.is_boosted or f"{prefix}max_depth" not in searched):
         raise ValueError(
-            "truncate must be False unless max_depth of a forest is searched, got True for "
+            "truncate must be False unless the max_depth of a forest is searched, got True for "
             f"{name_of(request.estimator)}."
         )
     for name in ("max_leaf_nodes", "ccp_alpha") if settings.truncate else ():
@@ -159,7 +159,7 @@ class GrowingPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return a sentence with the number of ensembles and of their training rows."""
+        """Return a sentence with the number of ensembles and the number of their training rows."""
         return describe_trainings(self.request, "growths")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
@@ -236,10 +236,10 @@ class GrowingFolds:
     def _grow_together(self, n_folds: int) -> Curve:
         """Grow the ensembles of the first ``n_folds`` folds.
 
-        They grow to their full size, or until early stopping by their mean score.
+        The ensembles grow to their full size, or until their mean score stops them early.
         """
         n_threads = self._request.settings.n_threads
-        # Each thread grows one fold. Idle threads grow the following folds, which are needed next.
+        # Each thread grows one fold. Idle threads grow the next folds, which will be needed soon.
         n_ahead = min(max(n_folds, self._n_begun + n_threads), self._folds.cut.n_folds)
         last = self._folds.most if self._curve is None else int(self._curve.n_trees[-1])
         for end in self._folds.ends if self._folds.patience is not None else [self._folds.most]:
@@ -268,7 +268,7 @@ class GrowingFolds:
         return curve
 
     def _in_prepared_order(self, chunk: int, rows: TestedRows) -> TestedRows:
-        """Return the test rows of a fold in the order of the prepared rows."""
+        """Return the test rows of a fold, rearranged into the order of the prepared rows."""
         order = order_in_tree(self._folds.cut, chunk)
         weights = None if rows.weights is None else rows.weights[order]
         targets = np.asarray(rows.targets)[order]

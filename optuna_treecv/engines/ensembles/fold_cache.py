@@ -37,16 +37,17 @@ _SCORE_BYTES = 1000
 
 @dataclass
 class Fold:
-    """The ensemble of one fold and its scores. Trials with more trees can continue it.
+    """The ensemble of one fold and its scores. Trials with more trees can continue its growth.
 
     Attributes
     ----------
     growth : Growth or None
-        None before growth begins and after the trees are released.
+        The ensemble; None before growth begins and after the trees have been released.
     scores : dict of (int, TreeLimit) to FoldResult
         The scores for each number of trees and each limit.
     outputs : dict of (int, TreeLimit) to list of ndarray of shape (n_test, n_outputs)
-        The most recent predictions for the test rows, with the same keys; one array per method.
+        The most recent predictions for the test rows, one array per method, with the keys of
+        ``scores``.
     oob_scores : dict of int to (float or None)
         The out-of-bag score for each number of trees.
     seconds : float
@@ -70,7 +71,7 @@ class Fold:
 
 
 class FoldCache:
-    """Caches the trees and the prepared rows, and stores the scores of the folds of one candidate.
+    """Caches trees and prepared rows, and stores scores, for the folds of one candidate.
 
     Parameters
     ----------
@@ -80,11 +81,11 @@ class FoldCache:
     estimator : estimator
         The estimator of the folds, with the seeds of the repeat.
     ensemble : estimator
-        The last step, with the parameters with which it is grown.
+        The last step, with the parameter values with which it is grown.
     methods : list of str
         The methods by which the ensemble predicts, such as ``predict_proba``.
     is_shared : bool
-        Whether other trials need the same trees with another number of trees or another limit.
+        Whether other trials use the same trees, with another number of trees or another limit.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class FoldCache:
     # Trees are only cached in memory.
 
     def take_fold(self, chunk: int) -> Fold:
-        """Take the fold that another trial has released out of the cache, and return it.
+        """Remove a fold that another trial has released from the cache, and return it.
 
         If there is no such fold, return a new fold.
         """
@@ -181,7 +182,7 @@ class FoldCache:
         )
         return prepared
 
-    # Scores are also stored. After a crash, those of finished blocks of trees are found again.
+    # Scores are also stored. After a crash, the scores of finished blocks of trees are read again.
 
     @cached_property
     def _stored(self) -> ScoreCache:
@@ -191,7 +192,7 @@ class FoldCache:
         return stored.for_candidate(self._request.settings.truncate)
 
     def find_scores(self, chunk: int, end: int, n_sizes: int) -> list[FoldResult] | None:
-        """Return the stored scores of a fold for each number of trees of a block, or None."""
+        """Return a fold's stored scores for each number of trees in a block; None if missing."""
         shape = len(self._request.scoring.metrics), (0, 0)
         n_values = FoldResult.size(*shape)
         values = self._stored.find(n_values * n_sizes, self._key_of_block(chunk, end))
@@ -202,7 +203,7 @@ class FoldCache:
     def store_scores(
         self, chunk: int, end: int, results: list[FoldResult], seconds: float
     ) -> None:
-        """Store the scores of a fold for each number of trees of a block."""
+        """Store a fold's scores for each number of trees in a block."""
         if all(are_known(self._request.scoring.metrics, r.scores) for r in results):
             values = np.concatenate([result.numbers() for result in results])
             self._stored.keep(values, seconds, self._key_of_block(chunk, end))

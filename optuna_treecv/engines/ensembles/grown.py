@@ -1,4 +1,4 @@
-"""Grow, predict with and score the ensembles of the folds of one evaluation."""
+"""Grow the ensembles of all folds of one evaluation, predict with them, and score them."""
 
 from collections.abc import Collection
 from collections.abc import Iterable
@@ -50,8 +50,8 @@ from optuna_treecv.scoring.scores import TestedRows
 # The maximum number of rows of predictions that are scored at once.
 _MAX_ROWS_SCORED = 2**15
 
-# The maximum size in bytes of the latest predictions that are kept, over all folds. The best
-# number of trees is often among the latest ones.
+# The maximum size in bytes of the latest predictions of all folds that are kept. The best number
+# of trees is often one of the latest.
 _MAX_OUTPUT_BYTES = 2**24
 
 
@@ -80,13 +80,14 @@ class GrownFolds:
     n_trees : int
         The number of trees of the candidate.
     limit : (str, object) or None
-        The limit of its trees.
+        The limit to which the candidate's trees are truncated.
     is_best : bool
-        Whether all numbers of trees are scored, to choose the best one.
+        Whether the score after each tree is computed, to choose the best number of trees.
     patience : int or None
-        The trees without a better score after which it stops early.
+        The number of trees without a better score after which growth stops early.
     most : int
-        The number of trees to grow, also for other trials.
+        The number of trees to grow, which may be larger than ``n_trees`` for the sake of other
+        trials.
     ends : list of int
         The numbers of trees after which growth may stop, up to ``most``.
     """
@@ -136,7 +137,7 @@ class GrownFolds:
         self.ends = [*takewhile(lambda end: end < self.most, kind.blocks), self.most]
 
     def grow(self, chunks: Iterable[int], end: int, cost: Cost) -> None:
-        """Grow the ensembles of some folds up to ``end`` trees, in threads."""
+        """Grow the ensembles of some folds up to ``end`` trees, in several threads."""
         missing = [c for c in chunks if not self._is_cached(c, end)]
         for chunk in missing:
             growth, n_trained = self._folds[chunk].growth, len(self.cut.split(chunk).train_rows())
@@ -150,7 +151,8 @@ class GrownFolds:
     def grow_one(self, end: int, chunk: int) -> None:
         """Grow the ensemble of one fold, and score it.
 
-        It is scored after each tree, after the last one, or at each ``n_estimators`` of a grid.
+        It is scored after each tree, only after the last tree, or at each ``n_estimators`` of a
+        grid.
         """
         fold, began = self._folds[chunk], perf_counter()
         take = partial(self._take, chunk)
@@ -180,7 +182,7 @@ class GrownFolds:
             if sizes and (n_before < block <= end or block == end):
                 results = [fold.scores[size, self.limit] for size in sizes]
                 self._cache.store_scores(chunk, block, results, fold.seconds)
-        # The rows of a Pipeline are kept, because its steps would have to be refitted.
+        # The rows of a Pipeline are kept, because computing them again would refit its steps.
         if not isinstance(self._fold_task.estimator, Pipeline):
             fold.growth.forget_rows()
         if not self.is_best and end == self.most:
@@ -194,7 +196,7 @@ class GrownFolds:
         for n_trees in wanted:  # numbers of trees that were reached earlier but not yet scored
             if n_trees <= growth.n_trees and (n_trees, self.limit) not in fold.scores:
                 yield n_trees, self.limit
-        # Forests compute out-of-bag scores at the end of each fit, for all their trees.
+        # Forests compute the out-of-bag score of all their trees at the end of each fit.
         steps = wanted if getattr(growth.estimator, "oob_score", False) else ()
         for step in [*([] if self.is_best else steps), end]:
             for n_trees in growth.grow(step, wanted) if step > growth.n_trees else ():
@@ -276,7 +278,7 @@ class GrownFolds:
         return self._tested(chunk, [self.outputs_of(chunk, n_trees, self.limit)])
 
     def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
-        """Return the test rows of a fold, once for each element of ``outputs``."""
+        """Return the test rows of a fold, repeated for each element of ``outputs``."""
         data, rows = self._request.data, np.tile(self._test_rows[chunk], len(outputs))
         weights = None if data.score_weights is None else data.score_weights[rows]
         columns = [np.concatenate(x) for x in zip(*outputs, strict=True)]
@@ -294,7 +296,7 @@ class GrownFolds:
     def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
         """Return the scores of a fold, one result for each element of ``outputs``.
 
-        An element holds the outputs for a number of trees and a limit.
+        An element contains the outputs for a number of trees and a limit.
 
         scikit-learn's scorers get the rows in the order of the splitter, so that the scores equal
         those of a fit. With ``n_estimators="best"``, our own formulas are used instead, because
@@ -317,7 +319,7 @@ class GrownFolds:
         return self._folds[chunk].scores[n_trees, self.limit]
 
     def oob_score(self, n_folds: int, n_trees: int) -> float | None:
-        """Return the mean out-of-bag score of the first folds; None unless all are computed."""
+        """Return the mean out-of-bag score of the first folds; None unless all have one."""
         scores = [fold.oob_scores.get(n_trees) for fold in self._folds[:n_folds]]
         computed = [score for score in scores if score is not None]
         has_all = len(computed) == n_folds and self.limit is None and not self.is_best

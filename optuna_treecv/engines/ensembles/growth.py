@@ -23,11 +23,11 @@ _MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
 #: The numbers of trees at which scores are reported.
 BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 
-#: The approximate bytes of a leaf.
+#: The approximate size of a leaf in bytes.
 LEAF_BYTES = 100
 
-# (parameter, value) to which grown trees are truncated, such as ("max_depth", 5). None if they are
-# used as they were grown.
+# The parameter and the value to which grown trees are truncated, such as ("max_depth", 5). None if
+# trees are used as they were grown.
 TreeLimit = tuple[str, Any] | None
 
 
@@ -41,7 +41,7 @@ class FoldRows(NamedTuple):
     weights : ndarray of shape (n_train,) or None
         The sample weights of the training rows.
     test : array-like
-        The X of the test rows.
+        The test rows of X.
     classes : ndarray or None
         The sorted classes of all rows, for classifiers. Each class occurs in y.
     """
@@ -76,7 +76,7 @@ class Growth(ABC):
     Parameters
     ----------
     estimator : estimator
-        Unfitted, with all its seeds. It is not changed.
+        The unfitted ensemble, in which all seeds are set. It is not changed.
     prepared : object
         The ``rows`` of the result of ``prepare``.
     take : callable
@@ -87,12 +87,12 @@ class Growth(ABC):
     size : str
         The name of the parameter for the number of trees, such as ``n_estimators``.
     is_boosted : bool
-        Whether each tree may be fitted to the residuals of the preceding trees.
+        Whether trees may be fitted to the residuals of the preceding trees.
     blocks : list of int
         The numbers of trees at which growth may pause.
     patience_names : tuple of str
-        The names of the parameter for early stopping: the number of trees without a better score
-        after which no trees are added.
+        The names of the parameter for early stopping. Its value is the number of trees without a
+        better score after which growth stops.
     n_trees : int
         The number of boosting rounds or trees so far. One round of a multiclass model adds one
         tree per class.
@@ -150,7 +150,7 @@ class Growth(ABC):
     def patience(cls, estimator: Any) -> int | None:
         """Return the number of trees without a better score after which training stops.
 
-        None without early stopping.
+        Return None if there is no early stopping.
         """
         return next(filter(None, cls._patience_parameters(estimator).values()), None)
 
@@ -178,7 +178,7 @@ class Growth(ABC):
 
     @classmethod
     def facts(cls, fold_rows: FoldRows) -> Any:
-        """Return properties of the rows of a fold that ``settings`` needs, or None."""
+        """Return properties of a fold's rows that ``settings`` needs; None if it needs none."""
         return None
 
     @classmethod
@@ -196,7 +196,7 @@ class Growth(ABC):
 
     @abstractmethod
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Grow the ensemble up to ``n_trees`` trees, and yield the number of trees after each one.
+        """Grow the ensemble up to ``n_trees`` trees; yield the number of trees after each tree.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class Growth(ABC):
         Returns
         -------
         ndarray of shape (n_test,) or (n_test, n_classes)
-            As returned by the method of the fitted estimator.
+            The predictions in the form in which the estimator's ``method`` returns them.
         """
 
 

@@ -107,7 +107,7 @@ class LightGBMGrowth(Growth):
 
     @classmethod
     def settings(cls, estimator: Any, facts: np.ndarray) -> Mapping[str, Any]:
-        """Return the parameters on which a Dataset, the binned rows, depends.
+        """Return the parameters on which a Dataset (the binned rows) depends.
 
         Before LightGBM draws columns at random, it drops each column without a split that has
         ``min_child_samples`` rows on both sides. Values of this parameter share a Dataset if they
@@ -133,7 +133,7 @@ class LightGBMGrowth(Growth):
             weights = class_weights if weights is None else weights * class_weights
         parameters = _parameters(estimator, fold_rows.classes)
         # In ``fit``, the gamma metric raises an error for y <= 0. A growing booster has no metric,
-        # so y is checked here. Boosters that grow have no metric.
+        # so y is checked here.
         metrics = f"{parameters['objective']} {estimator.get_params().get('metric')}"
         if "gamma" in metrics and np.min(y) <= 0:
             raise ValueError("y must be positive for the gamma deviance.")
@@ -179,7 +179,7 @@ class LightGBMGrowth(Growth):
             if is_raw and self._is_tracked:
                 return self._sum(n_iterations, add)
             outputs = np.asarray(add(num_iteration=n_iterations, raw_score=is_raw))
-        else:  # later trees have changed the weights of earlier trees, so these are grown again
+        else:  # later trees have changed the weights of the first trees, which are grown again
             first = type(self)(self.estimator, self.prepared, self.take)
             for _ in first.grow(n_trees):
                 pass
@@ -247,9 +247,9 @@ def _as_floats(X: Any) -> Any:
 def _most_balanced_splits(X: Any) -> np.ndarray:
     """Return, for each column, how many rows are on the smaller side of its most balanced split.
 
-    If nearly all rows equal the median, the best splits are just below and just above it. Their
-    smaller sides are the rows below and the rows above the median, and the larger of these two
-    counts is returned. It is exact if nearly all rows have the same value.
+    If nearly all rows equal the median, the most balanced split is just below or just above it.
+    The smaller sides of these two splits are the rows below and the rows above the median. The
+    larger of the two counts is returned. It is exact if nearly all rows have the same value.
     """
     if sparse.issparse(X):
         X = X.tocsc()
@@ -272,7 +272,7 @@ def _most_balanced_splits(X: Any) -> np.ndarray:
 def _most_balanced_split(column: Any) -> int:
     """Return the result of ``_most_balanced_splits`` for a column of a DataFrame.
 
-    For a column with more than two categories, it is the number of all rows.
+    For a column with more than two categories, return the number of all rows.
     """
     if str(column.dtype) == "category":
         column = column.cat.codes

@@ -106,7 +106,7 @@ class BoostedGrowth(WarmGrowth):
         return LEAF_BYTES * leaves * n_classes * self.n_trees
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
-        """Grow the ensemble up to ``n_trees`` trees. After early stopping, no trees are added."""
+        """Grow the ensemble up to ``n_trees`` trees; after early stopping, no trees are added."""
         first = self.n_trees + 1
         if not self.has_ended:
             self.fit(n_trees)
@@ -181,9 +181,10 @@ class BaggedGrowth(WarmGrowth):
 
         With ``max_leaf_nodes``, the best node is split first. A tree therefore consists of the
         first nodes of any larger tree. ``ccp_alpha`` prunes a tree after it has grown. The nodes
-        of a pruned tree are not in this order, so ``max_leaf_nodes`` needs ``ccp_alpha=0``. With
-        another ``max_depth``, random numbers are drawn in another order. A truncated tree then
-        differs from a tree that is grown to this depth, and ``truncate`` must be True.
+        of a pruned tree are not in the order of their splits, so ``max_leaf_nodes`` needs
+        ``ccp_alpha=0``. With another ``max_depth``, random numbers are drawn in another order. A
+        tree that is truncated to a depth therefore differs from a tree that is grown to this
+        depth, so ``truncate`` must be True.
         """
         names = ["max_depth"] if truncate else ["max_leaf_nodes", "ccp_alpha"]
         names = [name for name in names if name in searched and (truncate or can_share)]
@@ -274,7 +275,7 @@ class BaggedGrowth(WarmGrowth):
 def truncate_nodes(tree: Any, name: str, value: int) -> np.ndarray:
     """Return, for each node, the index of the node that replaces it in the truncated tree.
 
-    This is the node itself or its lowest ancestor that remains in the truncated tree.
+    It is the node itself if it remains in the truncated tree, else its lowest ancestor that does.
 
     Parameters
     ----------
@@ -286,7 +287,7 @@ def truncate_nodes(tree: Any, name: str, value: int) -> np.ndarray:
     nodes, inner = np.arange(tree.node_count), np.flatnonzero(tree.children_left >= 0)
     above = nodes.copy()
     above[tree.children_left[inner]] = above[tree.children_right[inner]] = inner
-    # In each round, the distance between a node and ``above`` doubles.
+    # In each round of pointer doubling, the distance between a node and its ``above`` doubles.
     n_rounds = int(tree.max_depth).bit_length()
     if name == "max_depth":
         depths, up = (above != nodes).astype(np.intp), above

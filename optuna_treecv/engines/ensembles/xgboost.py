@@ -26,7 +26,7 @@ _OF_ROWS = (
     *("tree_method", "device"),
 )
 
-# The number of trees that are grown in one call of the thread, because a call takes 0.1 ms.
+# The number of trees that are grown per call in the thread of a booster. A call takes 0.1 ms.
 _TREES_PER_CALL = 16
 
 

@@ -103,7 +103,7 @@ class MomentFamily(Family):
         if facts.n_features > MAX_COLUMNS:
             return f"X has more than {MAX_COLUMNS} columns"
         if facts.n_features >= facts.n_trained:
-            return "X has more columns than a training set has rows"
+            return "X has at least as many columns as a training set has rows"
         return ""
 
     @abstractmethod

@@ -110,8 +110,7 @@ class SharedLearner:
     def _settings(self) -> list[bytes]:
         """The keys of the influential parameters up to each breakpoint, and after the last one.
 
-        There is one key for the rows up to each breakpoint, and one for all rows after the last
-        breakpoint. They are computed lazily, because trials with stored results do not need them.
+        They are computed lazily, because trials with stored results do not need them.
         """
         ends = *self._breakpoints, MOST_ROWS
         return [settings_key(self._learner, n_seen) for n_seen in ends]

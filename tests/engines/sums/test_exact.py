@@ -429,7 +429,7 @@ def test_a_store_serves_the_next_process(store_url):
         (Ridge(alpha=0), "alpha=0 has no unique model if columns are linearly dependent"),
         (
             make_pipeline(PolynomialFeatures(4), Ridge()),
-            "X has more columns than a training set has rows",
+            "X has at least as many columns as a training set has rows",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
