@@ -246,7 +246,10 @@ def _settings_of(estimator: Any) -> list[Any]:
     """Return the parameters of an estimator, and the other settings that ``clone`` copies."""
     clone = getattr(estimator, "__sklearn_clone__", None)
     if getattr(clone, "__module__", "sklearn.base") != "sklearn.base":
-        raise NoKey(f"A clone of {type(estimator).__name__} has more than its parameters.")
+        raise NoKey(
+            f"{type(estimator).__name__} has no key, because its clones have more than its "
+            "parameters."
+        )
     attributes = getattr(estimator, "__dict__", {})
     # This raises NoKey if random_state is a generator. Otherwise, get_params of XGBoost would draw
     # a number from it and thus change the next fit.
@@ -262,7 +265,7 @@ def _settings_of(estimator: Any) -> list[Any]:
 def _in_this_process(value: Any, inner: Encode) -> bytes:
     """Return the key of a class: a random token, and its content, which may change."""
     if not isinstance(value, type):
-        raise NoKey(f"{value!r} has no key.")
+        raise NoKey(f"{value!r} has no key, because it is not a class.")
     if is_ours(value):
         return b"t" + f"{value.__module__}.{value.__qualname__} {BUILD}".encode()
     met: dict[int, Any] = {}
@@ -309,7 +312,7 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
         return b"t" + _versioned_name(value, pickled)
     plain = pickled[0] is copyreg.__newobj__  # type: ignore[attr-defined]
     if not plain or any(items is not None for items in pickled[3:]):
-        raise NoKey(f"{value!r} has no key.")
+        raise NoKey(f"{value!r} has no key, because it has a special pickling method.")
     return b"o" + digest(inner(type(value)), *map(inner, pickled[1:3]))
 
 
@@ -340,8 +343,8 @@ def _versioned_name(value: Any, name: str | None = None) -> bytes:
         version_of_code = BUILD if ours else installed_version(module)
         if version_of_code is None:
             raise NoKey(
-                f"{'.'.join(module_and_name)} has no key, because {module} is from no installed "
-                "distribution, or from an editable one: its code may change under the same name."
+                f"{'.'.join(module_and_name)} has no key, because its code may change: {module} "
+                "belongs to an editable installation, or to no installed distribution."
             )
         versions.add(version_of_code)
     return f"{':'.join(module_and_name)} {', '.join(sorted(versions))}".encode()
@@ -432,7 +435,7 @@ def _digest_data(data: Any) -> bytes:
         return b"polars" + digest(encode(data.height), *map(_digest_polars, data.get_columns()))
     if polars is not None and isinstance(data, polars.Series):
         return b"polars series" + _digest_polars(data)
-    raise NoKey(f"Data of type {type(data).__name__} have no digest.")
+    raise NoKey(f"Data of type {type(data).__name__} cannot be hashed.")
 
 
 def _digest_list(values: list[Any] | tuple[Any, ...]) -> bytes:
@@ -443,7 +446,7 @@ def _digest_list(values: list[Any] | tuple[Any, ...]) -> bytes:
             array if array.dtype.kind in "biufc" else np.asarray(values, dtype=object)
         )
     except ValueError as error:
-        raise NoKey("A list of rows of unequal lengths has no digest.") from error
+        raise NoKey("A list of rows of unequal lengths cannot be hashed.") from error
 
 
 def _digest_array(array: np.ndarray) -> bytes:
@@ -477,7 +480,7 @@ def _check_type(array: np.ndarray) -> None:
     # A long double has padding bytes, whose content is undefined.
     is_known = array.dtype.kind in "biufcmMSUO" and array.dtype.char not in "gG"
     if isinstance(array, np.ma.MaskedArray) or not is_known:
-        raise NoKey(f"Arrays of type {array.dtype} have no digest.")
+        raise NoKey(f"A {type(array).__name__} of dtype {array.dtype} cannot be hashed.")
 
 
 def _blocks(n_rows: int, n_bytes: int) -> Iterator[slice]:
@@ -505,7 +508,7 @@ def _encode_cell(cell: Any) -> str:
     is_of_pandas = pandas is not None and kind in [getattr(pandas, n) for n in _REPR_OF_PANDAS]
     if kind in _REPR or isinstance(cell, np.generic) or is_of_pandas:
         return f"{kind.__name__} {cell!r}"
-    raise NoKey(f"Objects of type {kind.__name__} have no digest.")
+    raise NoKey(f"Objects of type {kind.__name__} cannot be hashed.")
 
 
 def _digest_polars(series: Any) -> bytes:

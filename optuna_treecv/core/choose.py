@@ -108,8 +108,9 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     for argument in ENGINE_SETTINGS:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
-                f"{argument} must be omitted for {name_of(request.estimator)}, because only "
-                f"ensembles that grow tree by tree take it; the method here is {plan.name!r}."
+                f"{argument} must be omitted for {name_of(request.estimator)} with "
+                f"method={plan.name!r}, because it is only for ensembles that a method grows "
+                "tree by tree."
             )
     if hasattr(request.estimator, "fit") and not plan.capabilities.is_incremental:
         request.metadata.check_fit(request.estimator, request.searched)
@@ -142,9 +143,9 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     _check_epochs(request, plan, fit_reason=plan.reason if engine is engines[-1] else "")
     if request.wants_average and not plan.capabilities.averages_models:
         raise ValueError(
-            f"{request.wants_average} unless linear models are trained along the tree, as those "
-            f"of PegasosClassifier or SGDClassifier are, got {name_of(request.estimator)} with "
-            f"method={plan.name!r}."
+            f"{request.wants_average} unless linear models, such as those of PegasosClassifier "
+            f"or SGDClassifier, are trained along the tree, got {name_of(request.estimator)} "
+            f"with method={plan.name!r}."
         )
     if request.is_scored:
         _check_scores(request, plan)
@@ -156,11 +157,11 @@ def _check_epochs(request: Request, plan: Plan, fit_reason: str) -> None:
     reason, n_epochs = plan.capabilities.one_epoch_reason, request.given_epochs
     is_searched = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
     if reason and ((n_epochs or 1) > 1 or is_searched):
-        problem = "it is searched" if is_searched else f"got {n_epochs}"
+        problem = "but it is searched" if is_searched else f"got {n_epochs}"
         chosen = f"; {plan.name!r} was chosen because {fit_reason}" if fit_reason else ""
         raise ValueError(
             f"n_epochs must be None for {name_of(request.estimator)} with method={plan.name!r}, "
-            f"because {reason}, but {problem}{chosen}."
+            f"because {reason}, {problem}{chosen}."
         )
 
 
@@ -183,8 +184,8 @@ def ask_engines(
     if fit_only_reason and (is_compiled or method not in ("auto", "fit", "holdout")):
         subject = f" for {name_of(request.estimator)}" if is_compiled else f" for {method=}"
         raise ValueError(
-            "X must have shape (n_rows, n_features), and y must be one column of classes, or one "
-            f"or more columns of numbers{subject}, but {fit_only_reason}."
+            f"X must have shape (n_rows, n_features){subject}, and y must be one column of "
+            f"classes, or one or more columns of numbers, but {fit_only_reason}."
         )
     declined: list[Declined] = []
     rows = "remote" if data.is_remote else "local"
@@ -205,7 +206,7 @@ def ask_engines(
             reason = nearest.reason if nearest.relevance == 2 else declined[-1].reason
         raise ValueError(
             f"X must be in the memory of this process for {name_of(request.estimator)} with "
-            f"{method=}, got {type(data.X).__name__}, because {reason}."
+            f"{method=}, because {reason}, got {type(data.X).__name__}."
         )
 
 
@@ -240,8 +241,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
     before = cross_validation.fact("scoring", lambda: scoring.name)
     if scoring.name != before:
         raise ValueError(
-            f"scoring must be given if the estimators have different default scores, here "
-            f"{before!r} for the first and {scoring.name!r} for {name_of(estimator)}."
+            f"scoring must be given if the estimators have different default scores, got "
+            f"{before!r} for the first one and {scoring.name!r} for {name_of(estimator)}."
         )
     if request.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
         kind = "classifier" if is_classifier(estimator) else "regressor"
@@ -250,9 +251,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
     for metric in scoring.metrics:
         if has_columns and not isinstance(metric, Scorer):
             raise ValueError(
-                "scoring must be a scorer(estimator, X, y) or the name of one, such as 'accuracy' "
-                f"for columns of classes, for y of shape {request.data.y.shape}, got "
-                f"{metric.name!r}."
+                f"scoring must be a scorer(estimator, X, y) or the name of a scorer, such as "
+                f"'accuracy', for y of shape {request.data.y.shape}, got {metric.name!r}."
             )
         scorer = metric.of if isinstance(metric, Pooled) else metric
         _check_positive_label(scorer, metric.name, request)
@@ -322,16 +322,16 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
     if plan.capabilities.is_incremental:
         is_fixed = request.settings.order == "fixed"
         are_identical = is_fixed and all(map(first.equals, others))
-        order, alternative = ", order='fixed'", "order='random' or "
+        order, alternative = " and order='fixed'", "order='random' or "
     else:
         are_identical = all(map(first.fits_like, others))
         order = alternative = ""
     if are_identical:
         raise ValueError(
-            "n_repeats must be 1 if all repeats would be identical, got "
-            f"{cross_validation.n_repeats} with the same folds each time{order}, and "
-            f"{name_of(request.estimator)} has no random_state=None that affects the models; use "
-            f"{alternative}shuffle=True instead, or a cv that shuffles on each call."
+            f"n_repeats must be 1, got {cross_validation.n_repeats}, because all repeats would be "
+            f"identical: each has the same folds{order}, and {name_of(request.estimator)} has no "
+            f"random_state=None that affects the models; use {alternative}shuffle=True instead, "
+            "or a cv that shuffles on each call."
         )
 
 
@@ -360,7 +360,7 @@ def _small_folds_warning(metric: Metric, request: Request) -> str:
     for cut in [repeat.cut for repeat in request.cross_validation.repeats]:
         n_rows = int(np.diff(cut.begins()).min())
         if n_rows < MIN_ROWS_PER_FOLD:
-            small = f"{n_rows} row{'s' if n_rows > 1 else ''}"
+            small = f"only {n_rows} row{'s' if n_rows > 1 else ''}"
         elif codes is not None and has_small_class(cut, MIN_ROWS_PER_CLASS, codes):
             small = f"fewer than {MIN_ROWS_PER_CLASS} rows of a class"
         else:
@@ -368,8 +368,8 @@ def _small_folds_warning(metric: Metric, request: Request) -> str:
         is_one = "is not" if metric.is_registered else "may not be"
         alternatives = " or ".join(_alternatives(metric, request.estimator, data.n_rows, codes))
         return (
-            f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds of "
-            f"{small} misleads; use {alternatives}."
+            f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds with "
+            f"{small} is misleading; use {alternatives}."
         )
     return ""
 
@@ -388,10 +388,10 @@ def _alternatives(
         )
     max_folds = n_rows // MIN_ROWS_PER_FOLD
     if codes is None:
-        folds = f"cv of at most {max_folds}"
+        folds = f"at most {max_folds} folds"
     else:
         max_folds = min(max_folds, int(np.bincount(codes).min()) // MIN_ROWS_PER_CLASS)
-        folds = f"cv of at most {max_folds} stratified folds"
+        folds = f"at most {max_folds} stratified folds"
     if max_folds >= 2:
         alternatives.append(folds)
     return alternatives or ["a loss"]
@@ -511,7 +511,7 @@ def not_finite_warning(estimator: Estimator, mean: float, n_diverged: int) -> st
     if np.isfinite(mean):
         return ""
     if n_diverged:
-        kind = "fold has" if n_diverged == 1 else "folds have"
+        kind = "fold model has" if n_diverged == 1 else "fold models have"
         advice = divergence_advice(estimator)
         return f"the mean score is {mean}, because {n_diverged} {kind} diverged; {advice}"
     return f"the mean score is {mean}; CVResult.test_score shows which folds have no finite score."

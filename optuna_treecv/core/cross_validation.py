@@ -320,7 +320,7 @@ class CrossValidation:
         if not metadata.equals(first):
             raise ValueError(
                 "params must be routed to fit and score in the same way for all estimators, but "
-                f"{name_of(estimator)} and an earlier estimator request different ones."
+                f"{name_of(estimator)} and an earlier estimator request different metadata."
             )
         return metadata
 
@@ -499,9 +499,9 @@ class CrossValidation:
         """
         data, n_epochs = self._content(self.data.y), self.settings.n_epochs or 1
         if data is None:
-            raise NoKey("X or y holds objects whose content has no digest")
+            raise NoKey("X or y contains objects that cannot be hashed")
         if None in self._found.metadata_keys:
-            raise NoKey("params holds an object whose content has no digest")
+            raise NoKey("params contains an object that cannot be hashed")
         parts = [data, encode(scoring.names), encode(scoring.optimized), encode(n_epochs)]
         parts += [*map(_metric_key, scoring.metrics), *filter(None, self._found.metadata_keys)]
         for cut in [repeat.cut for repeat in self.repeats]:
@@ -635,4 +635,4 @@ def _metric_key(metric: Metric) -> bytes:
     try:
         return content_key(metric.score)
     except NoKey as error:
-        raise NoKey(f"the code or the state of the scorer {metric.name} has no digest") from error
+        raise NoKey(f"the code or state of the scorer {metric.name} cannot be hashed") from error

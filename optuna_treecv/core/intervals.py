@@ -148,14 +148,16 @@ def compute_interval(
     level = check_level(level)
     if loss_range is not None and method != "hoeffding":
         raise ValueError(
-            f"loss_range must be None for method={method!r}, which needs no range, got "
-            f"{loss_range!r}."
+            f"loss_range must be None unless method='hoeffding', got {loss_range!r} with "
+            f"{method=}."
         )
     if not np.all(np.isfinite(scores.by_fold)):
         raise ValueError(
-            f"interval needs finite scores, but {scores.name!r} of a fold is infinite, because "
-            "its model has diverged."
+            f"an interval needs finite scores, but the score {scores.name!r} of a fold is "
+            "infinite, because its model has diverged."
         )
+    if not scores.metric.is_mean:
+        _check_nadeau_bengio(scores, method)
     if method == "nadeau_bengio":
         interval = _nadeau_bengio_interval(scores, level)
     else:
@@ -243,17 +245,35 @@ def nadeau_bengio(by_fold: Array, test_share: float, n_trained: int, level: floa
     return Interval(mean - half, mean + half, "nadeau_bengio", target, level)
 
 
+def _reason_against_nadeau_bengio(tested: Tested) -> str:
+    """Return the reason why an evaluation has no interval "nadeau_bengio"; "" if it has one."""
+    if tested.n_folds == 1 or tested.method == "progressive":
+        return "a single test set"
+    return "time series" if tested.goes_forward else ""
+
+
+def _check_nadeau_bengio(scores: Scores, method: str) -> None:
+    """Raise an error unless ``method`` is possible for a score that is not a mean over rows."""
+    if reason := _reason_against_nadeau_bengio(scores.tested):
+        raise ValueError(
+            f"no interval is available for {scores.name!r} on {reason}, because 'bayle' and "
+            "'hoeffding' need a score that is a mean over rows, and 'nadeau_bengio' needs "
+            "several folds whose training sets were drawn at random."
+        )
+    if method != "nadeau_bengio":
+        raise ValueError(
+            f"method must be 'nadeau_bengio' for {scores.name!r}, which is not a mean over rows, "
+            f"got {method!r}."
+        )
+
+
 def _nadeau_bengio_interval(scores: Scores, level: float) -> Interval:
     tested = scores.tested
-    if tested.n_folds == 1 or tested.method == "progressive":
+    if reason := _reason_against_nadeau_bengio(tested):
+        others = "'hoeffding'" if tested.shares_test_rows else "'bayle' or 'hoeffding'"
         raise ValueError(
-            "method must be 'bayle' or 'hoeffding' for a single test set, got 'nadeau_bengio', "
-            "which needs the scores of at least two folds."
-        )
-    if tested.goes_forward:
-        raise ValueError(
-            "method must be 'bayle' for time series, got 'nadeau_bengio', which is for training "
-            "sets that were drawn at random."
+            f"method must be {others} for {reason}, got 'nadeau_bengio', which needs several "
+            "folds whose training sets were drawn at random."
         )
     return nadeau_bengio(scores.by_fold, tested.test_share, tested.n_trained, level)
 
@@ -266,11 +286,6 @@ def _hoeffding_half_width(scores: Scores, level: float, loss_range: Bounds) -> f
     validation, it is the number of all tested rows (Blum, Kalai & Langford 1999).
     """
     tested = scores.tested
-    if not scores.metric.is_mean:
-        raise ValueError(
-            f"method must be 'nadeau_bengio' for {scores.name!r}, which is not a mean over rows, "
-            "got 'hoeffding'."
-        )
     bounds = _checked_range(loss_range, scores)
     width = bounds[1] - bounds[0]
     n_rows = tested.fewest_effective_rows()
@@ -313,18 +328,14 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
 
 def _bayle_half_width(scores: Scores, level: float) -> float:
     """Return half the width of the interval of Bayle et al. (2020), from ``row_error``."""
-    if not scores.metric.is_mean:
-        raise ValueError(
-            f"method must be 'nadeau_bengio' for {scores.name!r}, which is not a mean over rows, "
-            "got 'bayle'."
-        )
+    is_impossible = bool(_reason_against_nadeau_bengio(scores.tested))
     if scores.tested.shares_test_rows:
         raise ValueError(
-            "method must be 'nadeau_bengio' if folds have test rows in common, got 'bayle', "
-            "which assumes that the scores of rows are independent."
+            f"method must be {'hoeffding' if is_impossible else 'nadeau_bengio'!r} if folds have "
+            "test rows in common, got 'bayle', which assumes that no row is tested twice."
         )
     if scores.spreads is not None and not np.all(np.isfinite(scores.spreads)):
-        other = "" if scores.tested.goes_forward else " or use method='nadeau_bengio'"
+        other = "" if is_impossible else " or use method='nadeau_bengio'"
         raise ValueError(
             "method='bayle' needs the scores of rows, which are unknown for "
             f"{scores.name!r} after an evaluation by {scores.tested.method!r}; evaluate with "
@@ -504,8 +515,8 @@ def difference_by_folds(
         )
     if n_folds < 2:
         raise ValueError(
-            "other must be compared over at least two folds, got one; use row_losses=True in both "
-            "evaluations to compare them over rows instead."
+            "other must be evaluated on at least two folds to be compared over folds, got one; "
+            "use row_losses=True in both evaluations to compare them over rows instead."
         )
     mean, error = float(differences.mean()), fold_error(differences, n_folds, overlap)
     half = student_quantile(level, n_folds - 1) * error

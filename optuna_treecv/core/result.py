@@ -202,8 +202,8 @@ class Score:
         """Return the fold scores and row statistics; raise an error if they are unknown."""
         if self._behind is None:
             raise ValueError(
-                "an interval needs the scores of all folds; a pooled score has only std_error, "
-                "the standard error over rows, and a pruned evaluation lacks folds."
+                "an interval needs the scores of all folds, but a pooled score has only std_error "
+                "(the standard error over rows), and a pruned evaluation has not tested all folds."
             )
         return self._behind
 
@@ -440,7 +440,9 @@ class CVResult:
                 f"{other._name!r}."
             )
         if why := ours.tested.reason_not_comparable(theirs.tested):
-            raise ValueError(f"other must be evaluated on the same folds of the same rows: {why}.")
+            raise ValueError(
+                f"other must be evaluated on the same folds of the same rows, but {why}."
+            )
         if self.row_losses is not None and other.row_losses is not None:
             mean, note = self.mean - other.mean, dependence_note(ours.tested)
             if note:
@@ -483,8 +485,8 @@ class CVResult:
         """
         if self._kfold_estimator is None:
             raise ValueError(
-                "kfold_models must be True in the cross-validation for kfold_estimator, which "
-                "averages the models of the folds while they exist."
+                "kfold_models must be True in the cross-validation, because kfold_estimator needs "
+                "the mean of the fold models, which is computed while they are trained."
             )
         if isinstance(self._kfold_estimator, ValueError):
             raise self._kfold_estimator

@@ -100,19 +100,20 @@ class Metadata:
     def reason_not_incremental(self, estimator: Estimator) -> str:
         """Return the reason why an estimator cannot be trained incrementally; else ""."""
         if self.others:
-            return f"partial_fit does not get {', '.join(map(repr, self.others))} of params"
+            others = ", ".join(map(repr, self.others))
+            return f"partial_fit does not receive the arguments in params ({others})"
         if self.weights is None:
             return ""
         if not takes_weights(estimator):
             return f"partial_fit of {name_of(last_step(estimator))} takes no sample_weight"
         if self.is_routed and not _reach_only_last_step(estimator, self.weights):
-            return "the tree gives weights to the last step of a Pipeline alone"
+            return "the tree passes weights only to the last step of a Pipeline"
         return ""
 
     def reason_not_from_sums(self, estimator: Estimator) -> str:
         """Return the reason why sums over weighted rows do not give the models; else ""."""
         if self.others:
-            return f"fit gets {', '.join(map(repr, self.others))} of params"
+            return f"params contains arguments of fit ({', '.join(map(repr, self.others))})"
         if self.weights is None or not self.is_routed:
             return ""
         if not _reach_only_last_step(estimator, self.weights):
@@ -142,8 +143,8 @@ class Metadata:
                         f"{name_of(owner)} takes no sample_weight."
                     )
                 raise ValueError(
-                    f"params must hold arguments of fit of {name_of(estimator)}, got {name!r}"
-                    f"{_weights_advice(estimator)}."
+                    f"params must contain only arguments of the fit of {name_of(estimator)}, got "
+                    f"{name!r}{_weights_advice(estimator)}."
                 )
 
     def check_fold_weights(self, cut: Cut, of_folds: bool) -> None:
@@ -160,16 +161,16 @@ class Metadata:
             fold = find_empty_fold(cut, cut.count(self.weights > 0)[0])
             if fold is not None:
                 raise ValueError(
-                    "sample_weight must be above 0 for a training row of each fold, but is 0 for "
-                    f"all training rows of fold {fold}; use fewer folds instead."
+                    "sample_weight must be above 0 for at least one training row of each fold, "
+                    f"but is 0 for all training rows of fold {fold}; use fewer folds instead."
                 )
         if of_folds and self.score_weights is not None:
             fold = find_empty_fold(cut, cut.count(self.score_weights > 0)[1])
             if fold is not None:
                 raise ValueError(
-                    f"{self.score_weights_name} must be above 0 for a test row of each fold, but "
-                    f"is 0 for all test rows of fold {fold}, whose score would be 0/0; use fewer "
-                    "folds, score_weight=None or pooled scores instead."
+                    f"{self.score_weights_name} must be above 0 for at least one test row of each "
+                    f"fold, but is 0 for all test rows of fold {fold}, whose score would be 0/0; "
+                    "use fewer folds, score_weight=None or pooled scores instead."
                 )
 
     def warn_if_weights_unused(self, cut: Cut) -> None:

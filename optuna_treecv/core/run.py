@@ -628,11 +628,11 @@ class FoldsFailed(Exception):
     """
 
     def __init__(self, scores: Array, errors: Mapping[int, Exception]) -> None:
-        first = f", the first one with: {next(iter(errors.values()))!r}" if errors else ""
+        first = f" (first error: {next(iter(errors.values()))!r})" if errors else ""
         n_undefined = int(np.isnan(scores).any(axis=0).sum()) - len(errors)
         super().__init__(
             f"{len(errors)} of {scores.shape[1]} folds could not be fitted{first}; the scores of "
-            f"{n_undefined} others are undefined."
+            f"{n_undefined} other fold(s) are undefined."
         )
         self.scores = scores
         self.errors = errors
@@ -653,7 +653,7 @@ def _explain_errors(failed: Failed) -> Generator[None]:
     try:
         yield
     except ValueError as error:
-        error.add_note(f"The folds were refitted one by one because {failed.reason}.")
+        error.add_note(f"The folds were refitted one by one, because {failed.reason}.")
         raise
     except Exception as error:
         if not failed.stands:

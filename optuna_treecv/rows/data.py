@@ -566,11 +566,11 @@ class Data:
             Whether y contains classes.
         """
         if len(self.X.shape) > 2:
-            return f"X has {len(self.X.shape)} dimensions, got shape {tuple(self.X.shape)}"
+            return f"X has {len(self.X.shape)} dimensions (its shape is {tuple(self.X.shape)})"
         if self.y is None or self.y.ndim == 1 or (self.y.ndim == 2 and not has_classes):
             return ""
         columns = "several columns of classes" if self.y.ndim == 2 else f"{self.y.ndim} dimensions"
-        return f"y has {columns}, got shape {self.y.shape}"
+        return f"y has {columns} (its shape is {self.y.shape})"
 
     def check_no_target_is_missing(self) -> None:
         """Raise ValueError if a target of a regressor is missing."""

@@ -222,7 +222,7 @@ def test_scores_say_their_own_interval(binary):
 
 def test_unknown_rows_are_asked_for(regression, binary):
     X, y = regression
-    with pytest.raises(ValueError, match="row_losses=True or method='nadeau_bengio'"):
+    with pytest.raises(ValueError, match="row_losses=True or use method='nadeau_bengio'"):
         tree_cross_validate(Ridge(), X, y, cv=5).interval()
     assert tree_cross_validate(Ridge(), X, y, cv=5, row_losses=True).interval().method == "bayle"
     scorer = make_scorer(lambda y, p: float(np.mean(y == p)))
@@ -271,7 +271,7 @@ def test_an_unstable_learner_is_named():
         ({"level": np.array([0.9])}, "level must be between 0 and 1"),
         ({"method": "normal"}, "method must be one of 'bayle', 'nadeau_bengio', 'hoeffding'"),
         ({"method": ["bayle"]}, "method must be one of"),
-        ({"loss_range": (0, 1)}, "loss_range must be None for method='bayle'"),
+        ({"loss_range": (0, 1)}, "loss_range must be None unless method='hoeffding', got"),
         ({"method": "hoeffding", "loss_range": (1, 0)}, "loss_range must be two numbers"),
         ({"method": "hoeffding", "loss_range": 1}, "loss_range must be two numbers"),
         ({"method": "hoeffding", "loss_range": (0, np.inf)}, "loss_range must be two numbers"),
@@ -300,6 +300,24 @@ def test_no_range_and_no_scores(binary):
     hold_out = tree_cross_validate(PegasosClassifier(), *binary, cv=0.3)
     with pytest.raises(ValueError, match="'bayle' or 'hoeffding' for a single test set"):
         hold_out.interval("nadeau_bengio")
+
+
+@pytest.mark.parametrize("cv", [0.3, TimeSeriesSplit(4)])
+def test_some_scores_have_no_interval(cv, binary):
+    result = tree_cross_validate(PegasosClassifier(), *binary, cv=cv, scoring="roc_auc")
+    for method in ("bayle", "nadeau_bengio", "hoeffding"):
+        with pytest.raises(ValueError, match="no interval is available for 'roc_auc' on "):
+            result.interval(method)
+
+
+def test_overlapping_windows_have_an_interval(binary):
+    windows = [(np.arange(first), np.arange(first, first + 20)) for first in (30, 40, 50)]
+    result = tree_cross_validate(PegasosClassifier(), *binary, cv=windows)
+    for method in ("bayle", "nadeau_bengio"):
+        with pytest.raises(ValueError, match="method must be 'hoeffding'"):
+            result.interval(method)
+    with pytest.warns(UserWarning, match="neighbouring rows of a time series"):
+        assert result.interval("hoeffding").low < result.mean
 
 
 @pytest.mark.parametrize(
@@ -360,7 +378,7 @@ def test_growing_windows_are_known_whatever_the_method(method, binary):
     with pytest.warns(UserWarning, match="neighbouring rows of a time series"):
         interval = result.interval()
     assert interval.note and "each trained on" not in interval.target
-    with pytest.raises(ValueError, match="must be 'bayle' for time series"):
+    with pytest.raises(ValueError, match="must be 'bayle' or 'hoeffding' for time series"):
         result.interval("nadeau_bengio")
 
 
@@ -413,7 +431,7 @@ def test_scorers_of_ones_own_must_be_the_same(binary):
     mine = make_scorer(fbeta_score, beta=0.1)
     evaluate = partial(tree_cross_validate, LogisticRegression(), *binary, cv=5)
     assert evaluate(scoring=mine).compare(evaluate(scoring=mine)).mean == 0
-    with pytest.raises(ValueError, match="^other must have the same score"):
+    with pytest.raises(ValueError, match="^other must be scored by the same metric"):
         evaluate(scoring=mine).compare(evaluate(scoring=make_scorer(fbeta_score, beta=10)))
     names = {"mine": "f1"}
     assert evaluate(scoring=names).compare(evaluate(scoring="f1")).mean == 0
@@ -500,7 +518,7 @@ def test_other_features_and_estimators_compare(binary):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cv": 6}, "same folds of the same rows: its folds are different"),
+        ({"cv": 6}, "same folds of the same rows, but its folds are different"),
         ({"random_state": 1}, "its folds are different"),
         ({"n_repeats": 2}, "its folds are different"),
         ({"scoring": "hinge"}, "by the same metric, 'error', got a result for 'hinge'"),

@@ -332,7 +332,7 @@ class PassiveAggressiveLike(SGDClassifier):
 def test_a_tree_is_left_for_further_arguments(binary):
     X, y = binary
     start = np.zeros((1, 5))
-    with pytest.warns(UserWarning, match="partial_fit does not get 'coef_init' of params"):
+    with pytest.warns(UserWarning, match="partial_fit does not receive the arguments in params"):
         result = tree_cross_validate(SGD, X, y, cv=4, params={"coef_init": start})
     assert result.method == "fit"
     options = {"cv": 4, "method": "fit"}
@@ -357,7 +357,7 @@ def test_a_tree_under_routing_weighs_the_last_step_alone(last, binary, weights):
             StandardScaler().set_fit_request(sample_weight=True),
             clone(SGD).set_fit_request(sample_weight=True),
         )
-        with pytest.warns(UserWarning, match="gives weights to the last step of a"):
+        with pytest.warns(UserWarning, match="passes weights only to the last step of a"):
             fitted = tree_cross_validate(of_both, X, y, sample_weight=weights, **options)
     np.testing.assert_array_equal(found.test_score, expected.test_score)
     assert fitted.method == "fit"
@@ -436,17 +436,17 @@ def test_folds_without_weight(method, binary):
     ids = np.arange(len(y)) % 4
     with pytest.raises(
         ValueError,
-        match=r"^sample_weight must be above 0 for a training row of each fold, but is 0 for all "
-        "training rows of fold 2; ",
+        match=r"^sample_weight must be above 0 for at least one training row of each fold, but is "
+        "0 for all training rows of fold 2; ",
     ):
         tree_cross_validate(
             SGD, X, y, cv=ids, method=method, sample_weight=(ids == 2).astype(float)
         )
     with pytest.raises(
-        ValueError, match="^sample_weight must be above 0 for a test row of each .* of fold 3,"
+        ValueError, match="^sample_weight must be above 0 for at least one test row .* of fold 3,"
     ):
         tree_cross_validate(SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids))
-    with pytest.raises(ValueError, match="^score_weight must be above 0 for a test row .* 1,"):
+    with pytest.raises(ValueError, match="^score_weight must be above 0 for at least .* 1,"):
         tree_cross_validate(SGD, X, y, cv=ids, method=method, score_weight=in_fold(1, ids))
     tree_cross_validate(
         SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids), score_weight=None
@@ -454,7 +454,7 @@ def test_folds_without_weight(method, binary):
     tree_cross_val_predict(SGD, X, y, cv=ids, method=method, sample_weight=in_fold(3, ids))
     chain = [(np.arange(20), np.arange(20, 30)), (np.arange(40), np.arange(50, 60))]
     late = (np.arange(len(y)) >= 20).astype(float)
-    with pytest.raises(ValueError, match="for a training row .* of fold 0;"):
+    with pytest.raises(ValueError, match="for at least one training row .* of fold 0;"):
         tree_cross_validate(SGD, X, y, cv=chain, method=method, sample_weight=late)
 
 
@@ -487,13 +487,14 @@ def test_folds_without_weight(method, binary):
         (
             SGD,
             {"method": "treecv", "params": {"coef_init": np.zeros((1, 5))}},
-            "params must be None for SGDClassifier, because partial_fit does not get 'coef_init' "
-            "of params; use method='fit' instead.",
+            "params must be None for SGDClassifier, because partial_fit does not receive the "
+            "arguments in params ('coef_init'); use method='fit' instead.",
         ),
         (
             LogisticRegression(),
             {"params": {"sample_weights": 1}},
-            "params must hold arguments of fit of LogisticRegression, got 'sample_weights'.",
+            "params must contain only arguments of the fit of LogisticRegression, got "
+            "'sample_weights'.",
         ),
         (
             make_pipeline(StandardScaler(), LogisticRegression()),

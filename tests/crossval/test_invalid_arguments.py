@@ -147,7 +147,7 @@ def broken(array, value):
             {"scoring": "log_loss"},
             "scoring='log_loss' needs an estimator with predict_proba; PegasosClassifier has none",
         ),
-        ({"random_state": -1}, "random_state must be an integer from 0 to"),
+        ({"random_state": -1}, "random_state must be from 0 to"),
         ({"random_state": "x"}, "'x' cannot be used to seed"),
         ({"n_jobs": 0}, "n_jobs must be None, a number of workers or -1 for all cores, got 0"),
         ({"n_jobs": "2"}, "n_jobs must be None, a number of workers or -1 .* got '2'"),
@@ -205,8 +205,8 @@ def test_data(estimator, rows, targets, match):
 )
 def test_repeats_that_cannot_differ(options):
     match = (
-        "n_repeats must be 1 if all repeats would be identical, got 2 with the same folds each "
-        "time, order='fixed', and .* has no random_state=None that affects the models; use "
+        "n_repeats must be 1, got 2, because all repeats would be identical: each has the same "
+        "folds and order='fixed', and .* has no random_state=None that affects the models; use "
         "order='random' or shuffle=True instead"
     )
     options["n_repeats"] = 2

@@ -269,7 +269,7 @@ def test_a_model_that_is_not_finite_in_one_target_has_diverged():
     assert scores[0].tolist() == [0, np.inf, 0] and scores[1].tolist() == [1, -np.inf, 1]
 
 
-@pytest.mark.filterwarnings("ignore:.*misleads")
+@pytest.mark.filterwarnings("ignore:.*is misleading")
 def test_r2_of_single_rows_is_undefined_and_warns_once_per_call():
     with pytest.warns(match="r2 is undefined .NaN. for 150 of 150 fold"):
         scores = METRICS["r2"].of_folds(Y + 1, Y, None, np.arange(N_ROWS))

@@ -34,7 +34,7 @@ PRINTS = {
     "joblib_dask": r"True",
     "joblib_ray": r"True",
     "joblib_workers": r"threading True\nloky True",
-    "lightgbm_stopping": r"True\nfit - fit gets 'callbacks' of params",
+    "lightgbm_stopping": r"True\nfit - params contains arguments of fit \('callbacks'\)",
     "mlflow_runs": r"4",
     "polars_frame": r"\[0 0\]",
     "progress_bar": r"",

@@ -81,30 +81,32 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             CLASSIFIER,
             LABELS,
             {"scoring": "f1", "cv": "loo"},
-            "scoring='f1' is not a mean over rows, so its mean over folds of 1 row misleads; use "
-            "scoring=pooled('f1') or scoring='accuracy' or cv of at most 12 stratified folds.",
+            "scoring='f1' is not a mean over rows, so its mean over folds with only 1 row is "
+            "misleading; use scoring=pooled('f1') or scoring='accuracy' or at most 12 stratified "
+            "folds.",
         ),
         (
             AveragedSGDClassifier(loss="log_loss"),
             LABELS,
             {"scoring": "average_precision", "cv": KFold(3)},
-            "scoring='average_precision' is not a mean over rows, so its mean over folds of fewer "
-            "than 5 rows of a class misleads; use scoring=pooled('average_precision') or "
-            "scoring='log_loss' or cv of at most 12 stratified folds.",
+            "scoring='average_precision' is not a mean over rows, so its mean over folds with "
+            "fewer than 5 rows of a class is misleading; use scoring=pooled('average_precision') "
+            "or scoring='log_loss' or at most 12 stratified folds.",
         ),
         (
             REGRESSOR,
             TARGETS,
             {"scoring": "neg_root_mean_squared_error", "cv": 21},
             "scoring='neg_root_mean_squared_error' is not a mean over rows, so its mean over "
-            "folds of 28 rows misleads; use scoring=pooled('neg_root_mean_squared_error') or "
-            "scoring='neg_mean_squared_error' or cv of at most 20.",
+            "folds with only 28 rows is misleading; use "
+            "scoring=pooled('neg_root_mean_squared_error') or scoring='neg_mean_squared_error' "
+            "or at most 20 folds.",
         ),
         (
             REGRESSOR,
             TARGETS,
             {"scoring": "neg_max_error", "cv": np.minimum(np.arange(N_ROWS) // 10, 1)},
-            "folds of 10 rows misleads; use scoring=pooled('neg_max_error') or "
+            "folds with only 10 rows is misleading; use scoring=pooled('neg_max_error') or "
             "scoring='neg_mean_absolute_error'",
         ),
         (CLASSIFIER, LABELS, {"scoring": own, "cv": 100}, "scoring='own' may not be a mean over"),
@@ -112,13 +114,13 @@ def test_means_over_rows_are_those_whose_fold_scores_average_to_the_whole(scorin
             GaussianNB(),
             LABELS,
             {"scoring": make_scorer(f1_score), "cv": 100},
-            "may not be a mean over rows, so its mean over folds of 6 rows",
+            "may not be a mean over rows, so its mean over folds with only 6 rows",
         ),
         (
             CLASSIFIER,
             LABELS,
             {"scoring": make_scorer(accuracy_score, normalize=False), "cv": 100},
-            "folds of 6 rows",
+            "folds with only 6 rows",
         ),
     ],
 )
