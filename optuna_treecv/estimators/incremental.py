@@ -206,10 +206,10 @@ class UnusedWarnings:
             if parameter in _PASSES and not has_epochs and str(value) != "1":
                 self._warn_once(
                     (kind, parameter),
-                    f"{kind}({parameter}={value!r}) is evaluated after one pass over the training "
-                    "rows, in the order of the tree, and the final fit makes one pass, too, "
-                    f"because partial_fit ignores {parameter}. Set {parameter}=1 for one pass, "
-                    "n_epochs of the evaluation for several, or method='fit'.",
+                    f"{kind}({parameter}={value!r}) is trained in only one pass over the rows, "
+                    f"also in the final fit, because partial_fit ignores {parameter}. Set "
+                    f"{parameter}=1 for one pass, n_epochs of the evaluation for several passes, "
+                    "or method='fit'.",
                 )
             first = self._first.setdefault(f"{kind} {name}", value)
             if str(first) != str(value):
@@ -236,10 +236,10 @@ _signature_of = lru_cache(64)(inspect.signature)
 
 # Alternatives with partial_fit, by the type of the estimator.
 _ALTERNATIVES = {
-    "classifier": "SGDClassifier, MultinomialNB and PegasosClassifier, for example, have it",
-    "regressor": "SGDRegressor and AveragedSGDRegressor, for example, have it",
-    "clusterer": "MiniBatchKMeans and StreamingKMeans, for example, have it",
-    "density_estimator": "StreamingGaussianDensity, for example, has it",
+    "classifier": "use, for example, SGDClassifier, MultinomialNB or PegasosClassifier instead",
+    "regressor": "use, for example, SGDRegressor or AveragedSGDRegressor instead",
+    "clusterer": "use, for example, MiniBatchKMeans or StreamingKMeans instead",
+    "density_estimator": "use, for example, StreamingGaussianDensity instead",
 }
 # Parameter values that partial_fit does not support, and supported ones. With warm_start,
 # MLPClassifier raises an error if a training phase does not have all classes.
@@ -306,7 +306,7 @@ def check_incremental(
             )
     elif not trainable:
         raise ValueError(
-            f"{called} must have partial_fit, because TreeCV trains models incrementally; "
+            f"{called} must have partial_fit, because TreeCV trains models incrementally, "
             f"{_alternatives_to(estimator, name)}."
         )
     for kind, parameter, value, accepted in () if of_class else _refused_settings(estimator):
@@ -330,10 +330,10 @@ def _alternatives_to(estimator: Any, name: str) -> str:
     if hasattr(type(estimator), "partial_fit"):  # hidden by the parameters
         if kind_in_table(estimator) in ("MLPClassifier", "MLPRegressor"):
             right = "solver='adam' or solver='sgd'"
-            return f"{name} has it with {right}, got solver={estimator.solver!r}"
-        return f"{name} has it with other parameters, got {estimator!r}"
+            return f"got {name} with solver={estimator.solver!r}; use {right} instead"
+        return f"but the parameters of {estimator!r} do not allow it"
     kind = get_tags(estimator).estimator_type if hasattr(estimator, "__sklearn_tags__") else ""
-    return f"{name} has none; {_ALTERNATIVES.get(kind, _ALTERNATIVES['classifier'])}"
+    return f"got {name}; {_ALTERNATIVES.get(kind, _ALTERNATIVES['classifier'])}"
 
 
 def refused_setting(estimator: Any) -> str:
@@ -484,8 +484,8 @@ def keeping_rows(estimator: Any) -> Iterator[None]:
         if not isinstance(estimator, Pipeline) or "inconsistent numbers of sam" not in str(error):
             raise
         raise ValueError(
-            "estimator must have steps that return a row for each row, got a Pipeline in which "
-            f"one does not: {error}"
+            "estimator must have steps that keep the number of rows, got a Pipeline with a step "
+            f"that does not: {error}"
         ) from error
 
 
@@ -521,7 +521,7 @@ def why_fit_differs(estimator: Any, searched: Collection[str] = ()) -> str:
 def _why_variances_differ(model: GaussianNB, prefix: str, searched: Collection[str]) -> str:
     """Return the reason why variances of ``GaussianNB`` differ from ``fit``, or ""."""
     if prefix.endswith("estimator__"):  # another estimator calls its partial_fit
-        return "partial_fit of GaussianNB smooths the variances by its last rows only"
+        return "partial_fit of GaussianNB smooths variances by the variances of its last rows only"
     smoothing, is_open = model.var_smoothing, f"{prefix}var_smoothing" in searched
     if not is_open and isinstance(smoothing, Real) and smoothing < _LEAST_SMOOTHING:
         return f"var_smoothing={smoothing} is so small that variances show rounding errors"

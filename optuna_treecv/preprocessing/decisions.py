@@ -211,7 +211,7 @@ def decide(
         kind, how = Kind.COMPILED, "by the means of the values that a model has seen"
         why_not = _why_not_compiled(step, models, learner, later_steps)
     elif adds_columns(step):
-        kind, how = Kind.FITTED_ONCE, "a column that only test rows have changes no weight"
+        kind, how = Kind.FITTED_ONCE, "columns that are 0 in all training rows have no effect"
         why_not = why_not_once(step) or _why_columns_act(learner, later_steps)
     else:
         kind, how = Kind.STATELESS, _EACH_ROW
@@ -242,7 +242,7 @@ def _decide_for_sums(step: Any, learner: Any, later_steps: Sequence[Any]) -> tup
         )
     if why_not and kind is SimpleImputer:
         or_else = (
-            ", or each fold fills in its own category"
+            ", or the next step encodes the category that each fold fills in"
             if later_steps and fills_categories(step, later_steps[0])
             else ""
         )
@@ -275,7 +275,7 @@ def _why_columns_vary(step: ColumnTransformer) -> str:
     """Return the reason why the columns of a branch may depend on the rows; "" if they do not."""
     for name, _, columns in step.transformers:
         if callable(columns) and type(columns) is not make_column_selector:
-            return f"a function selects the columns of {name!r}, and may use all rows"
+            return f"a function, which may use all rows, selects the columns of {name!r}"
     return ""
 
 
@@ -308,7 +308,7 @@ def ignores_zero_columns(learner: Any) -> bool:
 
 def _why_not_trained(step: Any, later_steps: Sequence[Any]) -> str:
     if not all(map(_only_runs, later_steps)):
-        return "it changes with the rows seen, and a later step is fitted once"
+        return "it changes during training, but a later step is fitted only once"
     try:
         check_incremental(step, of_class=False, called="it", transforms=True)
     except ValueError as error:
@@ -323,17 +323,17 @@ def _why_not_compiled(
     is_scaler, is_supported = type(step) is StandardScaler, not later_steps
     if not is_scaler:
         if step.add_indicator:
-            return "its add_indicator uses all rows"
+            return "add_indicator=True uses all rows"
         if not _fills_nan(step):
-            return f"its missing_values is {step.missing_values!r} and not NaN"
+            return f"its missing_values is {step.missing_values!r} instead of NaN"
         run_in_python = models is ModelsFrom.PARTIAL_FIT and all(map(_only_runs, later_steps))
         is_supported = run_in_python or [type(part) for part in later_steps] in (
             [],
             [StandardScaler],
         )
     if not is_supported:
-        changing = "scales change" if is_scaler else "means change"
-        return f"its {changing} with the rows seen, and a later step is fitted once"
+        statistics = "scales" if is_scaler else "means"
+        return f"its {statistics} change during training, but a later step is fitted only once"
     if models is ModelsFrom.PARTIAL_FIT:
         return "its means are computed only in the kernels, but other steps run in Python"
     if learner.settles_on_rows:
@@ -382,17 +382,17 @@ def why_not_once(step: Any) -> str:
         return "" if func is None or is_ufunc else "its function may use all rows"
     if kind is SimpleImputer:
         if step.strategy != "constant":
-            return f"its {step.strategy} depends on the rows"
-        return "its add_indicator uses all rows" if step.add_indicator else ""
+            return f"strategy={step.strategy!r} depends on the rows"
+        return "add_indicator=True uses all rows" if step.add_indicator else ""
     if kind is OneHotEncoder:
         adds = adds_columns(step)
         if step.handle_unknown != "ignore" and (adds or step.handle_unknown != "error"):
             return (
-                f"handle_unknown={step.handle_unknown!r} treats categories unseen in a fold "
-                "differently from 'ignore'"
+                f"handle_unknown={step.handle_unknown!r} does not ignore categories that are "
+                "absent from a training set"
             )
         if adds and step.drop is not None:
-            return "its drop depends on the rows"
+            return f"drop={step.drop!r} depends on the rows"
     if kind is OneHotEncoder or (kind is CountVectorizer and adds_columns(step)):
         for name, value in _NO_FREQUENCIES[kind].items():
             setting = getattr(step, name)
@@ -519,8 +519,8 @@ def why_rows_age(estimator: Any) -> str:
             if leaf is not last and runs_in_python(leaf):
                 kind = type(last).__name__
                 return (
-                    f"{kind} would use the first rows as the step {path!r} transformed them after "
-                    "few rows"
+                    f"the step {path!r} would transform the first rows by the statistics of only "
+                    f"a few rows, and {kind} gives these rows the same weight as all others"
                 )
     return ""
 

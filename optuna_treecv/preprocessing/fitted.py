@@ -191,8 +191,8 @@ def _with_columns(X: Any, start: int, stop: int, columns: Any) -> Any:
     check_consistent_length(X, columns)
     if columns.shape[1] != stop - start:
         raise ValueError(
-            "estimator must have incremental steps that keep the number of columns, got one that "
-            f"returns {columns.shape[1]} columns for {stop - start}."
+            "estimator must have incremental steps that keep the number of columns, got a step "
+            f"that returns {columns.shape[1]} columns for {stop - start} columns."
         )
     if not sparse.issparse(X):
         columns = columns.toarray() if sparse.issparse(columns) else columns
@@ -254,7 +254,7 @@ class FittedSteps:
         takes_sparse = parts.last.row_layout.sparse if self.is_compiled else True
         if sparse.issparse(first) and not (sparse.issparse(X) or takes_sparse):
             raise ValueError(
-                f"estimator must have steps that give dense rows to {type(parts.last).__name__}, "
+                f"estimator must have steps that pass dense rows to {type(parts.last).__name__}, "
                 "got sparse rows; use sparse_output=False of a OneHotEncoder, or "
                 "sparse_threshold=0 of a ColumnTransformer, instead."
             )
@@ -293,7 +293,7 @@ class FittedSteps:
             rows, numbers = "sparse rows", "numbers"
         if n_numbers >= MOST_NUMBERS:
             raise NotAheadError(
-                f"compiled scaling takes {rows} of at most {MOST_NUMBERS - 1} {numbers}, got "
+                f"compiled scaling supports {rows} with at most {MOST_NUMBERS - 1} {numbers}, got "
                 f"{n_numbers}"
             )
 
@@ -457,12 +457,16 @@ class Table:
             self._lay_out(after.toarray())
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
-            raise NotAheadError(f"its steps have other statistics in each of {n_folds:,} folds")
+            raise NotAheadError(
+                f"the statistics of its steps for {n_folds:,} folds would need too much memory"
+            )
         are_refitted = len(self._filled) and any(
             part.step.strategy != "mean" for part, _ in self._running if _fills(part)
         )
         if are_refitted and n_folds > MOST_FITS:
-            raise NotAheadError(f"a SimpleImputer has other values in each of {n_folds:,} folds")
+            raise NotAheadError(
+                f"a SimpleImputer would have to be fitted for each of {n_folds:,} folds"
+            )
 
     def _check(self, cuts: Sequence[Cut]) -> None:
         """Raise an error if a step fitted to a training set would transform differently."""

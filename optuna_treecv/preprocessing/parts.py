@@ -259,7 +259,7 @@ def _after_fit(y: Any, path: str, step: Any, X: Any, branches: list[tuple[Any, A
             after = clone(step).fit_transform(unshared(step, X), y)
         if np.shape(after)[0] != np.shape(X)[0]:
             raise ValueError(
-                "estimator must have steps that return one row for each row, got "
+                "estimator must have steps that keep the number of rows, got "
                 f"{np.shape(after)[0]} rows for {np.shape(X)[0]} rows."
             )
     except Exception as error:

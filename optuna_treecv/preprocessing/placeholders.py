@@ -269,7 +269,7 @@ class TablePlaceholder(ImputerPlaceholder):
         )
         if type(self.step) is SimpleImputer:
             if sparse.issparse(rows):
-                raise NotAheadError("a SimpleImputer gets sparse rows")
+                raise NotAheadError("the input of a SimpleImputer is sparse")
             is_missing = (np.isnan(rows) & self._is_known)[:, self._kept]
             rows = np.array(self.like.transform(X))  # with the columns of an indicator
             rows[:, : is_missing.shape[1]][is_missing] = np.nan
@@ -305,12 +305,12 @@ class TablePlaceholder(ImputerPlaceholder):
     def _why_varies(self, cut: Cut, name: str) -> str:
         """Return the reason why a fitted attribute differs between training sets, or ""."""
         if cut.n_folds > MOST_FITS:
-            return f"its {name} would be compared in more than {MOST_FITS} training sets"
+            return f"{name} would have to be compared for more than {MOST_FITS} training sets"
         for fitted in self._fitted_to_sets(cut):
             # Compared as strings, because the entries may be numbers, NaN, None and strings.
             of_all, of_set = (map(repr, getattr(step, name)) for step in (self.like, fitted))
             if list(of_all) != list(of_set):
-                return f"its {name} of a training set differ from those of all rows"
+                return f"{name} of a training set differs from that of all rows"
         return ""
 
     def _fitted_to_sets(self, cut: Cut) -> Iterator[Any]:

@@ -53,7 +53,7 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingKMeans
 
-pytestmark = pytest.mark.filterwarnings("ignore:.* is evaluated after one pass over")
+pytestmark = pytest.mark.filterwarnings("ignore:.* is trained in only one pass over")
 
 CV_EXPECTED = (
     'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
@@ -377,30 +377,28 @@ def test_a_missing_target_is_named_before_a_fit(cv, scoring, row, monkeypatch):
     [
         (
             RandomForestClassifier(),
-            "estimator must have partial_fit.*RandomForestClassifier has none; SGDClassifier, ",
+            "estimator must have partial_fit, .*, got RandomForestClassifier; use, for example, "
+            "SGDClassifier, ",
         ),
         (
             Ridge(),
-            "estimator must have partial_fit.*; Ridge has none; SGDRegressor and AveragedSGDRegres"
-            "sor, for example, have it.",
+            "estimator must have partial_fit, .*, got Ridge; use, for example, SGDRegressor or "
+            "AveragedSGDRegressor instead.",
         ),
-        (
-            KMeans(2),
-            "; KMeans has none; MiniBatchKMeans and StreamingKMeans, for example, have it.",
-        ),
+        (KMeans(2), ", got KMeans; use, for example, MiniBatchKMeans or StreamingKMeans instead."),
         (
             GaussianMixture(2),
-            "; GaussianMixture has none; StreamingGaussianDensity, for example, has it.",
+            ", got GaussianMixture; use, for example, StreamingGaussianDensity instead.",
         ),
         (
             MLPClassifier(solver="lbfgs"),
-            "estimator must have partial_fit, .*; MLPClassifier has it with solver='adam' or "
-            "solver='sgd', got solver='lbfgs'.",
+            "estimator must have partial_fit, .*, got MLPClassifier with solver='lbfgs'; use "
+            "solver='adam' or solver='sgd' instead.",
         ),
         (
             OneVsRestClassifier(LinearSVC()),
-            "estimator must have partial_fit, .*; OneVsRestClassifier has it with other "
-            "parameters, got OneVsRestClassifier.estimator=LinearSVC.... Use method='fit' to "
+            "estimator must have partial_fit, .*, but the parameters of "
+            "OneVsRestClassifier.estimator=LinearSVC... do not allow it. Use method='fit' to "
             "refit it on each fold.$",
         ),
         (
@@ -479,7 +477,7 @@ PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least 
         (make_pipeline(StandardScaler(), "passthrough"), "step 'passthrough' must have partial"),
         (
             TransformedTargetRegressor(SGDRegressor()),
-            "estimator must have partial_fit.*TransformedTargetRegressor has none",
+            "estimator must have partial_fit, .*, got TransformedTargetRegressor; use",
         ),
     ],
     ids=said,

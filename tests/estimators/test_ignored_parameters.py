@@ -30,7 +30,7 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv.estimators.incremental import without_effect
 
-ONE_PASS = "is evaluated after one pass over the training rows"
+ONE_PASS = "is trained in only one pass over the rows"
 FUNCTIONS = (
     tree_cross_validate,
     tree_cross_val_predict,
@@ -234,7 +234,7 @@ def test_a_search_space_without_effect_is_refused(estimator, name, values, binar
         treecv_objective(estimator, X, y, param_distributions=choices, method="treecv")
 
 
-@pytest.mark.filterwarnings("ignore:.*is evaluated after one pass")
+@pytest.mark.filterwarnings("ignore:.*is trained in only one pass")
 def test_what_may_have_an_effect_is_not_refused(binary):
     X, y = binary
     for estimator, grid in (

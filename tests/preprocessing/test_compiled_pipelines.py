@@ -267,10 +267,10 @@ class Lookalike(StandardScaler):
     [
         ([Lookalike()], "Lookalike learns from the rows"),
         ([MaxAbsScaler()], "MaxAbsScaler learns from the rows"),
-        ([StandardScaler(), PolynomialFeatures()], "its scales change with the rows seen"),
-        ([OneHotEncoder()], "treats categories unseen in a fold"),
+        ([StandardScaler(), PolynomialFeatures()], "its scales change during training"),
+        ([OneHotEncoder()], "does not ignore categories that are absent"),
         ([OneHotEncoder(handle_unknown="ignore", min_frequency=3)], "its min_frequency"),
-        ([OneHotEncoder(handle_unknown="ignore", drop="first")], "its drop"),
+        ([OneHotEncoder(handle_unknown="ignore", drop="first")], "drop='first' depends"),
         ([OneHotEncoder(handle_unknown="ignore"), Normalizer()], "a later step would use"),
         ([OneHotEncoder(handle_unknown="ignore"), FunctionTransformer(np.exp)], "a later step"),
         (
@@ -280,11 +280,11 @@ class Lookalike(StandardScaler):
             ],
             "a later step",
         ),
-        ([SimpleImputer(strategy="median")], "its median depends on the rows"),
-        ([SimpleImputer(add_indicator=True)], "its add_indicator uses all rows"),
+        ([SimpleImputer(strategy="median")], "strategy='median' depends on the rows"),
+        ([SimpleImputer(add_indicator=True)], "add_indicator=True uses all rows"),
         ([SimpleImputer(missing_values=-1)], "its missing_values is -1"),
-        ([SimpleImputer(), PolynomialFeatures()], "its means change with the rows seen"),
-        ([StandardScaler(), SimpleImputer()], "its scales change with the rows seen"),
+        ([SimpleImputer(), PolynomialFeatures()], "its means change during training"),
+        ([StandardScaler(), SimpleImputer()], "its scales change during training"),
         ([FunctionTransformer(lambda X: X - X.mean())], "its function may use all rows"),
         ([CountVectorizer(min_df=2)], "its min_df counts rows"),
         ([FeatureUnion([("a", StandardScaler())], transformer_weights={"a": 2})], "weights"),
@@ -331,8 +331,8 @@ def test_explain_says_what_happens_to_each_step(table):
         "method='treecv', because its steps run inside the compiled PegasosClassifier" in lines[0]
     )
     assert steps_in(lines) == [
-        "  prepare__kinds (OneHotEncoder): fitted once, because a column that only test rows have "
-        "changes no weight",
+        "  prepare__kinds (OneHotEncoder): fitted once, because columns that are 0 in all "
+        "training rows have no effect",
         "  prepare__numbers__functiontransformer (FunctionTransformer): stateless, because it "
         "transforms each row independently",
         "  prepare__numbers__standardscaler (StandardScaler): incremental, compiled, by the mean "
@@ -354,11 +354,11 @@ def test_explain_says_what_happens_to_each_step(table):
     fitted = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), PegasosClassifier())
     lines = treecv_objective(fitted, numbers, y > 0, param_grid=space).explain().split("\n")
     assert (
-        "method='fit', because the step 'simpleimputer' must be fitted per fold: its "
-        "median depends" in lines[0]
+        "method='fit', because the step 'simpleimputer' must be fitted per fold: "
+        "strategy='median' depends" in lines[0]
     )
     assert steps_in(lines) == [
-        "  simpleimputer (SimpleImputer): refitted per fold, because its median depends "
+        "  simpleimputer (SimpleImputer): refitted per fold, because strategy='median' depends "
         "on the rows",
         "  standardscaler (StandardScaler): refitted per fold, because the models are "
         "refitted per fold",
@@ -537,7 +537,7 @@ def test_sparse_rows_are_not_centred():
 def test_steps_that_change_the_number_of_rows(behind, learner):
     shorter = FunctionTransformer(lambda X: X[:-1])
     pipeline = make_pipeline(shorter, behind, learner)
-    with pytest.raises(ValueError, match="must have steps that return a row for each row"):
+    with pytest.raises(ValueError, match="must have steps that keep the number of rows"):
         tree_cross_validate(pipeline, np.random.default_rng(0).random((40, 3)), np.arange(40) % 2)
 
 

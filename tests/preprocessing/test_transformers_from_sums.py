@@ -332,7 +332,7 @@ LACKS = "a training set lacks a category"
                 SimpleImputer(), encoder(min_frequency=27, handle_unknown="infrequent_if_exist")
             ),
             "",
-            "its infrequent_categories_ of a training set differ from those of all rows",
+            "infrequent_categories_ of a training set differs from that of all rows",
         ),
         (
             columns(SimpleImputer(add_indicator=True)),
@@ -343,7 +343,7 @@ LACKS = "a training set lacks a category"
         (
             columns(make_pipeline(SimpleImputer(), PolynomialFeatures(2))),
             "",
-            "its statistics_ of a training set differ from those of all rows",
+            "statistics_ of a training set differs from that of all rows",
         ),
         (
             columns(make_pipeline(MinMaxScaler(clip=True), SimpleImputer())),
@@ -360,7 +360,7 @@ LACKS = "a training set lacks a category"
                 [("some", SimpleImputer(), lambda X: list(X.columns[:2]))], remainder="drop"
             ),
             "",
-            "a function selects the columns of 'some', and may use all rows",
+            "a function, which may use all rows, selects the columns of 'some'",
         ),
         (
             ColumnTransformer(

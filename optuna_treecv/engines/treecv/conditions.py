@@ -90,7 +90,7 @@ def why_not_incremental(request: Request) -> str:
     """
     estimator = request.estimator
     if is_grown(estimator):
-        return "its nodes are searched anew on each training set"
+        return "the splits of its nodes are searched again for each training set"
     if request.settings.method == "treecv":
         return ""
     if not request.asks_for_passes:
@@ -129,8 +129,8 @@ def why_not_in_time(request: Request) -> str:
     if isinstance(estimator, Pipeline):
         if first := next(leaves_of("", Pipeline(estimator.steps[:-1])), None):
             return (
-                f"a chain would fit {name_of(first[1])} only to the rows seen so far, but fit "
-                "first fits it to all training rows"
+                f"a chain would fit {name_of(first[1])} only to the rows seen so far, but fit of "
+                "the Pipeline first fits it to all training rows"
             )
     return ""
 
@@ -144,7 +144,7 @@ def why_counts_differ(request: Request) -> str:
         return ""
     cross_validation, weights = request.cross_validation, request.metadata.weights
     if cross_validation.smallest_training_set(of_classes=True)[1] == 0:
-        return "a training set lacks a class, and fit would not learn that class"
+        return "a training set lacks a class, so fit would not learn this class"
     has_zero = weights is not None and not np.all(weights)
     if has_zero and any(isinstance(model, CategoricalNB) for model in models):
         return "CategoricalNB also learns the categories of rows of weight 0"
@@ -223,7 +223,7 @@ def n_epochs_of(request: Request, method: str) -> int:
     own_epochs = _epochs_of(estimator, request.searched)
     if requested > 1 and own_epochs > 1:
         raise ValueError(
-            f"n_epochs must be given once, got n_epochs={requested} and {name_of(estimator)} "
+            f"n_epochs must be given only once, got n_epochs={requested} and {name_of(estimator)} "
             f"with n_epochs={own_epochs}."
         )
     if requested > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
@@ -234,13 +234,13 @@ def n_epochs_of(request: Request, method: str) -> int:
         return 1
     if isinstance(last, CompiledEstimator) and not last.has_epochs:
         raise ValueError(
-            f"n_epochs must be 1 for {name_of(estimator)}, whose model is exact after one "
+            f"n_epochs must be 1 for {name_of(estimator)}, because its model is exact after one "
             f"pass over the rows, got {n_epochs}."
         )
     if method == "progressive":
         raise ValueError(
-            "n_epochs must be 1 with method='progressive', which tests each row before the "
-            f"model has seen it, got {n_epochs}."
+            "n_epochs must be 1 with method='progressive', because each row is tested before the "
+            f"model is trained on it, got {n_epochs}."
         )
     if request.settings.is_early:
         raise ValueError(

@@ -252,8 +252,8 @@ class TrainedPlan(Plan):
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(candidate)} predicts no class, perhaps because it has not been "
-                    "trained on any yet, or it predicts a label that is not a class of y."
+                    f"{name_of(candidate)} predicts no class, because it has not been trained on "
+                    "any class yet, or predicts a label that is not a class of y."
                 )
         return in_given_order(prepared, rows.order, labels)
 
@@ -493,8 +493,8 @@ def _check_class_weights(learner: CompiledLearner, cut: Cut) -> None:
     number = find_empty_fold(cut, cut.count(have_weight)[0])
     if number is not None:
         raise ValueError(
-            "class_weight must be above 0 for some training row of each fold, but is 0 for all "
-            f"training rows of fold {number}; use stratified folds instead."
+            "class_weight must be above 0 for at least one training row of each fold, but is 0 "
+            f"for all training rows of fold {number}; use stratified folds instead."
         )
 
 
@@ -535,8 +535,9 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
     )
     if is_grown(estimator):
         advice = (
-            f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, whose"
-            f" nodes are searched anew on each training set, got {request.settings.method!r}."
+            f"method must be 'auto', 'forest', 'fit' or 'standard' for {name_of(estimator)}, "
+            "because the splits of its nodes are searched again for each training set, got "
+            f"{request.settings.method!r}."
         )
     # Warn if the estimator could be trained incrementally on other splits or without weights.
     warning, is_tree = "", is_grown(last_step(estimator))

@@ -90,9 +90,10 @@ def _find_reason_declined(request: Request) -> str:
         if request.settings.method == "auto":
             raise ValueError(
                 f"cv must have folds of several rows for {name_of(estimator)}, got leave-one-out, "
-                "for which each node is searched once per row; use cv=10 or method='fit' instead."
+                "for which the split of each node would be searched once per row; use cv=10 or "
+                "method='fit' instead."
             )
-        return "each node would be searched once per held-out row"
+        return "the split of each node would be searched once per held-out row"
     return request.metadata.reason_not_from_sums(estimator) or why_not_scored(request)
 
 

@@ -286,7 +286,7 @@ def test_learners_for_dense_rows_say_which_option_gives_them(table):
     X, y = table
     learner = AveragedSGDRegressor(batch_size=5)
     pipeline = pipeline_for(learner)
-    with pytest.raises(ValueError, match="steps that give dense rows to AveragedSGDRegressor"):
+    with pytest.raises(ValueError, match="steps that pass dense rows to AveragedSGDRegressor"):
         tree_cross_validate(pipeline, X, y, cv=4)
     pipeline.set_params(prepare__sparse_threshold=0)
     assert tree_cross_validate(pipeline, X, y, cv=4).method == "treecv"

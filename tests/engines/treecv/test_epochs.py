@@ -613,17 +613,21 @@ def test_epochs_are_a_positive_integer(n_epochs, binary):
 @pytest.mark.parametrize(
     ("estimator", "options", "message"),
     [
-        (PegasosClassifier(n_epochs=2), {}, "n_epochs must be given once, got n_epochs=3 and"),
+        (
+            PegasosClassifier(n_epochs=2),
+            {},
+            "n_epochs must be given only once, got n_epochs=3 and",
+        ),
         (
             make_pipeline(StandardScaler(), PegasosClassifier(n_epochs=2)),
             {},
-            "n_epochs must be given once",
+            "n_epochs must be given only once",
         ),
         (PegasosClassifier(), {"method": "fit"}, "with method='fit', because the estimator's own"),
         (DecisionTreeClassifier(), {}, "with method='fit'"),
         (Ridge(), {}, "with method='exact', because its models follow from sums"),
         (HistTreeClassifier(), {}, "with method='forest', because its trees"),
-        (PegasosClassifier(), {"method": "progressive"}, "with method='progressive', which"),
+        (PegasosClassifier(), {"method": "progressive"}, "with method='progressive', because"),
         (PegasosClassifier(), {"cv": ShuffleSplit(3, test_size=0.5)}, "with method='fit'"),
     ],
     ids=said,
