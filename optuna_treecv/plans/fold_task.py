@@ -285,7 +285,7 @@ class FoldTask:
         beginning: AbstractContextManager[None] = nullcontext()
         # A subclass of Pipeline may fit its steps on other rows, so its steps are not cached.
         if self.beginnings is not None and type(estimator) is Pipeline:
-            beginning = self.beginnings.of_fold(under_configuration(name)).lent_to(estimator)
+            beginning = self.beginnings.of_fold(under_configuration(name)).used_by(estimator)
         try:
             with _explaining(estimator), keeping_rows(estimator), beginning:
                 self._fit(estimator, X, y, train)
@@ -385,7 +385,7 @@ class Beginnings:
         return Beginnings(self.first_steps, self._max_bytes, name)
 
     @contextmanager
-    def lent_to(self, pipeline: Any) -> Generator[None]:
+    def used_by(self, pipeline: Any) -> Generator[None]:
         """Use this as the ``memory`` of a Pipeline within the block, unless it has one.
 
         It is removed after the block, because a scorer may fit the Pipeline on other rows.

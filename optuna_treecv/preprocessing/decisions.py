@@ -507,7 +507,7 @@ def _split(pipeline: Pipeline, models: ModelsFrom, why_python: str = "") -> Divi
     )
 
 
-def why_rows_age(estimator: Any) -> str:
+def why_not_incremental_transformers(estimator: Any) -> str:
     """Return the reason why a learner must not use incremental transformers; "" if it may.
 
     The first rows are scaled by the statistics of only a few rows. Learners that take gradient

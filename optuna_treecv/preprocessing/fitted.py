@@ -64,9 +64,9 @@ from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.folds import absent_columns
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
-from optuna_treecv.rows.folds import trained_without
 from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.rows.layout import SparseRows
 
@@ -127,7 +127,7 @@ def _of_training_sets(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the numbers of rows, stored values and present columns in each training set."""
     n_columns = np.count_nonzero(np.diff(columns.indptr))
-    n_present = n_columns - trained_without(cut, columns).sum(axis=1)
+    n_present = n_columns - absent_columns(cut, columns).sum(axis=1)
     if isinstance(cut, Folds):
         n_of_chunks = np.add.reduceat(n_numbers[cut.order], cut.begins()[:-1])
         return cut.n_rows - np.diff(cut.begins()), n_numbers.sum() - n_of_chunks, n_present

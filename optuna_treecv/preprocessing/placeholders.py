@@ -43,8 +43,8 @@ from optuna_treecv.preprocessing.parts import unshared
 from optuna_treecv.rows.checks import check_columns
 from optuna_treecv.rows.checks import naming_entries
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.folds import absent_columns
 from optuna_treecv.rows.folds import Cut
-from optuna_treecv.rows.folds import trained_without
 
 #: The maximum number of training sets to which a step is fitted to check whether the fitted steps
 #: agree.
@@ -285,7 +285,7 @@ class TablePlaceholder(ImputerPlaceholder):
         if type(step) is OneHotEncoder:
             encoder = OneHotEncoder(categories=self.like.categories_, handle_unknown="ignore")
             encoder.set_output(transform="default")
-            if trained_without(cut, sparse.csc_array(encoder.fit_transform(X))).count_nonzero():
+            if absent_columns(cut, sparse.csc_array(encoder.fit_transform(X))).count_nonzero():
                 return "a training set lacks a category"
             if step.min_frequency is None and step.max_categories is None:
                 return ""
@@ -387,7 +387,7 @@ class WordsPlaceholder(TablePlaceholder):
         after = self._encoder.transform(self.like.transform(self._rows))
         observed = sparse.csc_array(sparse.csc_array(after).multiply(~is_gap))
         observed.eliminate_zeros()
-        lacks = self.needs_all and trained_without(cut, observed).count_nonzero()
+        lacks = self.needs_all and absent_columns(cut, observed).count_nonzero()
         return "a training set lacks a category" if lacks else ""
 
     def fills(self, counts: np.ndarray) -> np.ndarray:

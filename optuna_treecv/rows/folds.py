@@ -375,7 +375,7 @@ class FoldPairs(Splits):
 Cut = Folds | Splits
 
 
-def trained_without(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
+def absent_columns(cut: Cut, columns: sparse.csc_array) -> sparse.csr_array:
     """Return, for each fold, which columns have entries in X but none in the training set.
 
     Parameters

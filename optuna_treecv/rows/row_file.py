@@ -209,7 +209,7 @@ _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 
 
 @contextmanager
-def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
+def reporting_to(listener: Callable[[str], None]) -> Iterator[None]:
     """Return a context in which reads by this thread report their progress to a function."""
     token = _LISTENER.set(listener)
     try:

@@ -39,7 +39,7 @@ from optuna_treecv.estimators.base import MOST_EPOCHS
 from optuna_treecv.estimators.checks import as_estimator
 from optuna_treecv.estimators.incremental import check_effect
 from optuna_treecv.rows.checks import check_bytes
-from optuna_treecv.rows.row_file import heard_by
+from optuna_treecv.rows.row_file import reporting_to
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import Given
 from optuna_treecv.storage.evaluations import record
@@ -238,7 +238,7 @@ class Evaluator:
         race, listener = None, partial(_write_progress, trial)
         self.study_check.directions(getattr(trial, "study", None), self.directions)
         try:
-            with self.batches.call(), heard_by(listener):
+            with self.batches.call(), reporting_to(listener):
                 self._choose_report(trial)
                 run = self._run(trial)
                 if hasattr(trial, "study"):  # FixedTrial and FrozenTrial belong to no study

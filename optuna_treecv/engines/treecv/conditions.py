@@ -37,7 +37,7 @@ from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import has_branches
 from optuna_treecv.preprocessing.decisions import split
 from optuna_treecv.preprocessing.decisions import split_in_python
-from optuna_treecv.preprocessing.decisions import why_rows_age
+from optuna_treecv.preprocessing.decisions import why_not_incremental_transformers
 from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.preprocessing.parts import Kind
 from optuna_treecv.preprocessing.parts import leaves_of
@@ -99,7 +99,7 @@ def why_not_incremental(request: Request) -> str:
         others = [name for name in ends if name.endswith("max_iter")]
         if why := why_fit_differs(estimator, request.searched or others):
             return why
-    if why := why_rows_age(estimator) or why_counts_differ(request):
+    if why := why_not_incremental_transformers(estimator) or why_counts_differ(request):
         return why
     before = preprocessing_of(request)
     if not isinstance(before, str) or is_incremental(estimator):
