@@ -20,7 +20,7 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import seeded
-from optuna_treecv.plans.fold_task import Beginnings
+from optuna_treecv.plans.fold_task import FirstSteps
 from optuna_treecv.plans.fold_task import FoldTask
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
@@ -72,10 +72,10 @@ def make_fold_task(
     """
     metadata, cache = request.metadata, request.cross_validation.shared.cache
     estimator = seeded(clone(candidate), (request.settings.seed + repeat.number) % 2**32)
-    beginnings = None
+    first_steps = None
     shares_steps |= bool(metrics)
     if shares_steps and isinstance(estimator, Pipeline) and cache is not None:
-        beginnings = Beginnings(cache.memory, cache.max_bytes // request.settings.n_threads)
+        first_steps = FirstSteps(cache.memory, cache.max_bytes // request.settings.n_threads)
     return FoldTask(
         estimator,
         request.data.X_given,
@@ -83,7 +83,7 @@ def make_fold_task(
         metrics,
         request.data.score_weights,
         request.classes,
-        beginnings,
+        first_steps,
         metadata.to_fit(estimator),
         metadata.is_routed,
         request.cross_validation.n_targets,

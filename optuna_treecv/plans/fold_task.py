@@ -148,7 +148,7 @@ class FoldTask:
         The weights of the rows in scores.
     classes : ndarray or None
         The sorted classes of y, for classifiers.
-    beginnings : Beginnings or None
+    first_steps : FirstSteps or None
         The cache of the fitted transformers at the beginning of Pipelines.
     params : dict
         Further arguments of ``fit``. Arguments with an entry for each row are split into folds.
@@ -168,7 +168,7 @@ class FoldTask:
     metrics: tuple[Metric, ...]
     score_weights: Array | None
     classes: Array | None
-    beginnings: "Beginnings | None"
+    first_steps: "FirstSteps | None"
     params: Mapping[str, Any]
     is_routed: bool
     n_targets: int
@@ -282,12 +282,12 @@ class FoldTask:
         estimator = clone(self.estimator)
         X, y = self._part(estimator, train)
         test_X, test_y = self._part(estimator, test.astype(np.intp), train)
-        beginning: AbstractContextManager[None] = nullcontext()
+        caching: AbstractContextManager[None] = nullcontext()
         # A subclass of Pipeline may fit its steps on other rows, so its steps are not cached.
-        if self.beginnings is not None and type(estimator) is Pipeline:
-            beginning = self.beginnings.of_fold(under_configuration(name)).used_by(estimator)
+        if self.first_steps is not None and type(estimator) is Pipeline:
+            caching = self.first_steps.of_fold(under_configuration(name)).used_by(estimator)
         try:
-            with _explaining(estimator), keeping_rows(estimator), beginning:
+            with _explaining(estimator), keeping_rows(estimator), caching:
                 self._fit(estimator, X, y, train)
         except ValueError as error:
             if not is_divergence(error):
@@ -355,7 +355,7 @@ class FoldTask:
             np.random.set_state(state)  # noqa: NPY002
 
 
-class Beginnings:
+class FirstSteps:
     """A cache of the fitted transformers at the beginning of Pipelines.
 
     Each worker process of joblib has its own cache. With the key of training rows, an object of
@@ -363,7 +363,7 @@ class Beginnings:
 
     Parameters
     ----------
-    first_steps : ModelCache
+    cached_steps : ModelCache
         The cache of the process in which the object was created.
     max_bytes : int
         The size of the cache in each worker process.
@@ -371,8 +371,8 @@ class Beginnings:
         The key of the training rows.
     """
 
-    def __init__(self, first_steps: ModelCache, max_bytes: int, name: bytes = b"") -> None:
-        self.first_steps = first_steps
+    def __init__(self, cached_steps: ModelCache, max_bytes: int, name: bytes = b"") -> None:
+        self.cached_steps = cached_steps
         self._max_bytes = max_bytes
         self._start = digest(b"beginning", name)
         self._name: bytes | None = self._start  # the key of the steps that were fitted so far
@@ -380,9 +380,9 @@ class Beginnings:
     def __reduce__(self) -> tuple[Any, ...]:
         return _in_this_process, (self._max_bytes,)
 
-    def of_fold(self, name: bytes) -> "Beginnings":
+    def of_fold(self, name: bytes) -> "FirstSteps":
         """Return the cache of steps that are fitted on the training rows with the key ``name``."""
-        return Beginnings(self.first_steps, self._max_bytes, name)
+        return FirstSteps(self.cached_steps, self._max_bytes, name)
 
     @contextmanager
     def used_by(self, pipeline: Any) -> Generator[None]:
@@ -416,7 +416,7 @@ class Beginnings:
         if self._name is None:
             return fit_transform(step, X, *args, **options)
         key = Key(self._name, b"", b"", b"beginning")
-        pickled = self.first_steps.find(key)
+        pickled = self.cached_steps.find(key)
         if pickled is not None:
             return pickle.loads(pickled.data)
         began = perf_counter()
@@ -426,14 +426,14 @@ class Beginnings:
             array = np.frombuffer(pickle.dumps(result, protocol=5), np.uint8)
         except Exception:  # noqa: BLE001  # a step that cannot be pickled is always fitted anew
             return result
-        self.first_steps.keep(key, array, seconds)
+        self.cached_steps.keep(key, array, seconds)
         return result
 
 
-def _in_this_process(max_bytes: int) -> Beginnings:
+def _in_this_process(max_bytes: int) -> FirstSteps:
     if not _of_this_process or _of_this_process[0].max_bytes != max_bytes:
         _of_this_process[:] = [ModelCache(max_bytes)]
-    return Beginnings(_of_this_process[0], max_bytes)
+    return FirstSteps(_of_this_process[0], max_bytes)
 
 
 def mean_loss(

@@ -43,7 +43,7 @@ from optuna_treecv import ModelCache
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.caching import results
-from optuna_treecv.plans.fold_task import Beginnings
+from optuna_treecv.plans.fold_task import FirstSteps
 
 
 def test_the_same_configuration_trains_nothing_twice():
@@ -242,7 +242,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from optuna_treecv import treecv_objective
 from optuna_treecv.caching import caches
-from optuna_treecv.plans.fold_task import Beginnings
+from optuna_treecv.plans.fold_task import FirstSteps
 caches._SECONDS_PER_WRITE = 0.0  # as if each fit had taken two seconds
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 objective = treecv_objective(
@@ -356,12 +356,12 @@ def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring():
 
 def test_beginnings_in_workers_are_shared_and_bounded():
     first, same, other = (
-        pickle.loads(pickle.dumps(Beginnings(ModelCache(10_000), n_bytes)))
+        pickle.loads(pickle.dumps(FirstSteps(ModelCache(10_000), n_bytes)))
         for n_bytes in (500, 500, 700)
     )
-    assert first.first_steps is same.first_steps
-    assert first.first_steps.max_bytes == 500
-    assert other.first_steps.max_bytes == 700
+    assert first.cached_steps is same.cached_steps
+    assert first.cached_steps.max_bytes == 500
+    assert other.cached_steps.max_bytes == 700
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ class _Fits:
         ).for_candidate(())
         # For each fold, a digest of its training and test rows; empty if no result can be stored.
         self._fold_keys = [b""] * repeat.cut.n_folds
-        if self._score_cache.name or self._fold_task.beginnings is not None:
+        if self._score_cache.name or self._fold_task.first_steps is not None:
             folds, name = repeat.cut, data[0]
 
             def digest_fold(chunk: int) -> bytes:
