@@ -386,7 +386,7 @@ class FirstSteps:
 
     @contextmanager
     def used_by(self, pipeline: Any) -> Generator[None]:
-        """Use this as the ``memory`` of a Pipeline within the block, unless it has one.
+        """Use this as the ``memory`` of a Pipeline within the block, unless a memory is set.
 
         It is removed after the block, because a scorer may fit the Pipeline on other rows.
         """

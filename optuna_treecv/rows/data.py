@@ -168,7 +168,7 @@ class PreparedRows:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the rows, and of the moments of their blocks if scaled."""
+        """The number of bytes of the rows and, if rows are scaled, of the moments of blocks."""
         X = self.X
         parts = [X]
         if isinstance(X, SparseRows):

@@ -455,7 +455,7 @@ def can_score_from_squares(metrics: Sequence[Metric]) -> bool:
 def scores_from_squares(
     metrics: Sequence[Metric], errors: Array, totals: Array, weights: Array
 ) -> Array | None:
-    """Compute the scores from sums of squares, (n_candidates, n_metrics, n_folds), or None.
+    """Return the scores, (n_candidates, n_metrics, n_folds), from sums of squares, or None.
 
     None means that the scores are undefined: a sum of errors is not finite, or "r2" would divide
     by 0.

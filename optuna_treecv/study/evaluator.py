@@ -436,7 +436,7 @@ class Evaluator:
         rule: Rule = "best",
         simpler: Simpler | None = None,
     ) -> tuple[FrozenTrial, Candidate]:
-        """Return a given trial, or the one that a rule chooses from a study, and its candidate."""
+        """Return a trial and its candidate: the given trial, or the one that a rule chooses."""
         check_rule(rule)
         if isinstance(study, FrozenTrial):
             if rule != "best":

@@ -293,7 +293,7 @@ class Objective:
         return replace(self, rows=sampled, chunks=chunks, sets=sets, class_weights=class_weights)
 
     def _impute(self, X: Any, set_index: int = -1) -> Any:
-        """Return features and ones, imputed by the values of one training set."""
+        """Return rows without indicator columns, imputed by the values of one training set."""
         if self._is_sparse or not len(self.imputed):
             return X
         features, is_missing = np.split(X, [self.width], axis=1)
