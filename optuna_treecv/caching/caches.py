@@ -403,17 +403,17 @@ class StoredModelCache:
         """Return this cache for a single run, which must call ``end`` when it is finished."""
         return StoredModelCache(self.memory, self._store, self)
 
-    def end(self, comes_again: bool) -> None:
+    def end(self, may_recur: bool) -> None:
         """Finish a run.
 
         Parameters
         ----------
-        comes_again : bool
+        may_recur : bool
             Whether another run may have the same parameters. If not, pending models are discarded,
             because they would only help to resume this run after a crash.
         """
         pending, seconds = self._take_pending()
-        if comes_again:
+        if may_recur:
             (self if self._of_all is None else self._of_all)._collect(pending, seconds)
 
     def flush(self) -> None:

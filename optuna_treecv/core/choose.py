@@ -222,7 +222,7 @@ def _check_scores(request: Request, plan: Plan) -> None:
     check_scoring(request, plan)
     topic = f"scales of {type(request.estimator).__name__}"
     cross_validation.warn_once(topic, lambda: scales_warning(request.estimator, request.data.X))
-    check_scores_rows(request)
+    check_row_scores(request)
     if plan.capabilities.is_incremental and not request.searched:
         cross_validation.unused.warn(request.estimator, n_epochs=request.given_epochs)
 
@@ -277,7 +277,7 @@ def check_scoring(request: Request, plan: Plan) -> None:
         cross_validation.warn_once(topic, partial(_small_folds_warning, metric, request))
 
 
-def check_scores_rows(request: Request) -> None:
+def check_row_scores(request: Request) -> None:
     """Raise an error if row scores are needed but a metric is not a mean over rows."""
     settings = request.settings
     for metric in request.scored_by_row:
@@ -365,10 +365,10 @@ def _small_folds_warning(metric: Metric, request: Request) -> str:
             small = f"fewer than {MIN_ROWS_PER_CLASS} rows of a class"
         else:
             continue
-        is_one = "is not" if metric.is_registered else "may not be"
+        verb = "is not" if metric.is_registered else "may not be"
         alternatives = " or ".join(_alternatives(metric, request.estimator, data.n_rows, codes))
         return (
-            f"scoring={metric.name!r} {is_one} a mean over rows, so its mean over folds with "
+            f"scoring={metric.name!r} {verb} a mean over rows, so its mean over folds with "
             f"{small} is misleading; use {alternatives}."
         )
     return ""

@@ -159,7 +159,7 @@ class Failed(Exception):
     candidate : int
     folds : Node or None
         The folds that failed; None: all requested folds.
-    stands : bool
+    outranks_refit_errors : bool
         Whether ``error`` is raised instead if refitting the folds raises an error other than a
         ValueError.
     """
@@ -170,10 +170,10 @@ class Failed(Exception):
         reason: str = "",
         candidate: int = 0,
         folds: Node | None = None,
-        stands: bool = True,
+        outranks_refit_errors: bool = True,
     ) -> None:
         super().__init__(reason)
-        self.error, self.reason, self.stands = error, reason, stands
+        self.error, self.reason, self.outranks_refit_errors = error, reason, outranks_refit_errors
         self.candidate, self.folds = candidate, folds
 
 
@@ -283,7 +283,7 @@ class Sink:
     ----------
     cost : Cost
         The plan adds its row updates and the seconds for preparing rows.
-    comes_again : bool
+    may_recur : bool
         Whether another run may have the same parameters, so that it is useful to store models.
     set_curve : callable
         (curve) -> None. Receives the curve of scores over the number of trees.
@@ -293,7 +293,7 @@ class Sink:
     """
 
     cost: Cost
-    comes_again: bool
+    may_recur: bool
     set_curve: Callable[[Curve], None]
     take: Callable[[TestedFolds], None]
 
@@ -361,7 +361,7 @@ class Capabilities:
     leaves_out_pairs : bool
         Whether models that hold out two folds are hardly more expensive than models that hold out
         one.
-    preprocessing : ModelsFrom
+    models_from : ModelsFrom
         How the models are trained, which determines how their preprocessing is evaluated.
     settings : tuple of str
         The names in ``core.settings.ENGINE_SETTINGS`` that the plan supports.
@@ -388,7 +388,7 @@ class Capabilities:
     caches_responses: bool = False
     averages_models: bool = False
     leaves_out_pairs: bool = False
-    preprocessing: ModelsFrom = ModelsFrom.FIT
+    models_from: ModelsFrom = ModelsFrom.FIT
     settings: tuple[str, ...] = ()
     readings: str = ""
     with_size: Callable[[Estimator, int], Estimator] | None = None

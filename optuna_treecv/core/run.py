@@ -132,7 +132,7 @@ class Run:
     is_leased : bool
         Whether other processes may be waiting for the results. If so, the results are stored
         immediately.
-    comes_again : bool
+    may_recur : bool
         Whether another run may have the same parameters, so that it is useful to store results.
     watch : Watch or None
         Requests early scores while several candidates are evaluated in a batch.
@@ -142,7 +142,7 @@ class Run:
         self.plan, self.reason = plan, plan.reason
         self.request = plan.request
         self.estimator = estimator
-        self.comes_again = True
+        self.may_recur = True
         self.is_leased = False
         self.uncounted_since: datetime | None = None
         self.watch: Watch | None = None
@@ -285,7 +285,7 @@ class Run:
         def take(event: TestedFolds) -> None:
             self.store(repeat, event, event.n_needed, event.seconds or 0.0)
 
-        return Sink(cost, self.comes_again, partial(setattr, self, "curve"), take)
+        return Sink(cost, self.may_recur, partial(setattr, self, "curve"), take)
 
     def _finish_repeat(self, repeat: Repeat) -> None:
         """Write pending results; release the prepared rows of all repeats but the first."""
@@ -294,7 +294,7 @@ class Run:
             self._results.pop(repeat.number, None)
         for spec in {id(spec.cache): spec for spec in results.specs.values()}.values():
             if isinstance(spec.cache, StoredModelCache) and spec.is_optional:
-                spec.cache.end(self.comes_again)
+                spec.cache.end(self.may_recur)
             elif isinstance(spec.cache, StoredModelCache):
                 spec.cache.flush()
 
@@ -446,9 +446,9 @@ class Run:
     ) -> Generator[RowProgress | TreeProgress | TestedFolds]:
         """Refit the folds of this repeat and of later repeats by the fallback plan.
 
-        If ``failed.stands`` is true and refitting raises an error other than a ValueError, the
-        error of the failed plan is raised instead. A ValueError of the refit is raised, because it
-        is about parameters or data and therefore more helpful.
+        If refitting raises a ValueError, it is raised, because it is about parameters or data and
+        therefore most helpful. If refitting raises another error, the error of the failed plan is
+        raised instead if ``failed.outranks_refit_errors`` is true.
         """
         self.plan, self.reason = self.plan.fallback or self.plan, failed.reason
         self._results.clear()
@@ -656,6 +656,6 @@ def _explain_errors(failed: Failed) -> Generator[None]:
         error.add_note(f"The folds were refitted one by one, because {failed.reason}.")
         raise
     except Exception as error:
-        if not failed.stands:
+        if not failed.outranks_refit_errors:
             raise
         raise failed.error from error

@@ -160,7 +160,7 @@ def explain(cross_validation: CrossValidation, estimator: Any, n_epochs: int | N
         size = f"{data.n_bytes / 1e9:,.2f} GB"
         in_file = f" The prepared rows, {size}, are in a file{capabilities.readings}."
     if isinstance(request.estimator, Pipeline):
-        decisions = decisions_for(request.estimator, capabilities.preprocessing)
+        decisions = decisions_for(request.estimator, capabilities.models_from)
         steps = [f"  {decision}" for decision in decisions]
     others = [f"  not by method={name!r}: {reason}" for reason, name in by_reason.items()]
     summary = f"{choice}{epochs} {plan.cost()}{in_file}{offer}"

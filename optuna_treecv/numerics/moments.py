@@ -456,28 +456,28 @@ def about(moments: Moments, origin: np.ndarray) -> np.ndarray:
     return np.asarray(moments.scatters[0] + moments.weights[0] * np.outer(step, step))
 
 
-def make_pool(n_jobs: int) -> ThreadPoolExecutor:
+def make_pool(n_threads: int) -> ThreadPoolExecutor:
     """Return a thread pool whose threads have the caller's scikit-learn configuration."""
-    return ThreadPoolExecutor(n_jobs, "treecv", initializer=partial(set_config, **get_config()))
+    return ThreadPoolExecutor(n_threads, "treecv", initializer=partial(set_config, **get_config()))
 
 
 def in_order(
-    n_jobs: int, function: Callable[[Item], Result], items: Iterable[Item]
+    n_threads: int, function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Iterator[Result]:
-    """Apply a function to each item in ``n_jobs`` threads, and yield the results in order.
+    """Apply a function to each item in ``n_threads`` threads, and yield the results in order.
 
-    At most ``n_jobs`` results are computed before they are requested.
+    At most ``n_threads`` results are computed before they are requested.
     """
-    if n_jobs == 1:
+    if n_threads == 1:
         yield from map(function, items)
         return
-    with make_pool(n_jobs) as pool:
+    with make_pool(n_threads) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for item in items:
                 # The context contains the settings of ``np.errstate``.
                 waiting.append(pool.submit(copy_context().run, function, item))
-                if len(waiting) > n_jobs:
+                if len(waiting) > n_threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -494,7 +494,7 @@ TrainAndTest = tuple[Moments, Moments | None]
 
 
 def moments_of_folds(
-    source: Source, chunks: Chunks, cached: ArrayCache, n_jobs: int, with_test: bool
+    source: Source, chunks: Chunks, cached: ArrayCache, n_threads: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of the training rows and of the test rows of each chunk, in order.
 
@@ -503,25 +503,25 @@ def moments_of_folds(
     moments of the test rows are None.
     """
     if isinstance(chunks, FoldsLeftOut):
-        yield from _exclude_folds(source, chunks, cached, n_jobs)
+        yield from _exclude_folds(source, chunks, cached, n_threads)
         return
     if chunks.trains is None and chunks.n_chunks == 1:
         chunks = replace(chunks, trains=[[slice(0, int(chunks.bounds[0]))]])
     if chunks.trains is not None:
-        yield from _collect_training_rows(source, chunks, n_jobs, with_test)
+        yield from _collect_training_rows(source, chunks, n_threads, with_test)
         return
     before, k = source.before(chunks), chunks.n_chunks
     test_rows = [chunks.test_rows(chunk, chunk + 1) for chunk in range(k)]
     if 16 * k * source.n_values <= MAX_BYTES:
-        collected = list(in_order(n_jobs, source.collect, test_rows))
+        collected = list(in_order(n_threads, source.collect, test_rows))
         yield from _leave_one_out(collected, before)
         return
     size = isqrt(k)
     starts = range(0, k, size)
     groups = [chunks.test_rows(start, min(start + size, k)) for start in starts]
-    outside = _leave_one_out(list(in_order(n_jobs, source.collect, groups)), before)
+    outside = _leave_one_out(list(in_order(n_threads, source.collect, groups)), before)
     for start, (others, _) in zip(starts, outside, strict=True):
-        collected = list(in_order(n_jobs, source.collect, test_rows[start : start + size]))
+        collected = list(in_order(n_threads, source.collect, test_rows[start : start + size]))
         yield from _leave_one_out(collected, [others])
 
 
@@ -545,16 +545,16 @@ def _leave_one_out(sets: list[Moments], always: list[Moments]) -> Iterator[Train
 
 
 def _exclude_folds(
-    source: Source, chunks: FoldsLeftOut, cached: ArrayCache, n_jobs: int
+    source: Source, chunks: FoldsLeftOut, cached: ArrayCache, n_threads: int
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of all rows outside one or two folds. Each row is read only once."""
     outside = source.before(chunks.folds)
     if source.rows.maps is None:
-        collected = [*map(source.view, moments_of_chunks(source, chunks.folds, cached, n_jobs))]
+        collected = [*map(source.view, moments_of_chunks(source, chunks.folds, cached, n_threads))]
     else:  # ``moments_of_chunks`` stores moments of transformed columns
         n_folds = chunks.folds.n_chunks
         test_rows = [chunks.folds.test_rows(fold, fold + 1) for fold in range(n_folds)]
-        collected = list(in_order(n_jobs, source.collect, test_rows))
+        collected = list(in_order(n_threads, source.collect, test_rows))
     with_single = len(chunks.models[0]) == 1
     for fold, (others, _) in enumerate(_leave_one_out(collected, outside)):
         if with_single:
@@ -565,7 +565,7 @@ def _exclude_folds(
 
 
 def moments_of_chunks(
-    source: Source, chunks: Chunks, cached: ArrayCache, n_jobs: int, name: str = "chunks"
+    source: Source, chunks: Chunks, cached: ArrayCache, n_threads: int, name: str = "chunks"
 ) -> np.ndarray:
     """Return the moments of the test rows of each chunk, cached under a name.
 
@@ -578,7 +578,7 @@ def moments_of_chunks(
     test_rows = [chunks.test_rows(chunk, chunk + 1) for chunk in range(chunks.n_chunks)]
 
     def make(memory: np.ndarray) -> None:
-        collected = in_order(n_jobs, source.collect, test_rows)
+        collected = in_order(n_threads, source.collect, test_rows)
         for record, moments in zip(memory.reshape(shape), collected, strict=True):
             source.write(moments, record)
 
@@ -586,7 +586,7 @@ def moments_of_chunks(
 
 
 def _collect_training_rows(
-    source: Source, chunks: Chunks, n_jobs: int, with_test: bool
+    source: Source, chunks: Chunks, n_threads: int, with_test: bool
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of the training rows in ``chunks.trains``.
 
@@ -600,6 +600,6 @@ def _collect_training_rows(
         if are_growing and isinstance(rows, slice):
             start = rows.stop
     so_far: list[Moments] = []
-    for chunk, moments in enumerate(in_order(n_jobs, source.collect, added)):
+    for chunk, moments in enumerate(in_order(n_threads, source.collect, added)):
         so_far = [merge(so_far[0], moments)] if are_growing and so_far else [moments]
         yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None

@@ -341,7 +341,7 @@ class SumsPlan(JointPlan):
             falls_back=not request.data.is_remote,
             evaluates_jointly=True,
             leaves_out_pairs=True,
-            preprocessing=ModelsFrom.SUMS,
+            models_from=ModelsFrom.SUMS,
         )
 
     @classmethod

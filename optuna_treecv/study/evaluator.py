@@ -248,7 +248,7 @@ class Evaluator:
                     if race is not None and race.compares_folds:
                         run = run.with_row_scores()
                     if self.database is not None:
-                        run.comes_again = is_in_grid or _may_recur(trial.distributions)
+                        run.may_recur = is_in_grid or _may_recur(trial.distributions)
                     others = partial(self._unseen, trial, run) if is_in_grid else None
                     if self.cross_validation.settings.is_early:
                         run.watch = race or Watch()

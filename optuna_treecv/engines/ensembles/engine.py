@@ -186,7 +186,7 @@ class GrowingPlan(Plan):
                     yield from growing.yield_folds(run)
         except ValueError as error:
             reason = f"its trees cannot be grown ({str(error).removesuffix('.')})"
-            yield Failed(error, reason, stands=False)
+            yield Failed(error, reason, outranks_refit_errors=False)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Refit each fold, and return the predictions for the test rows."""

@@ -79,9 +79,9 @@ class FitPlan(Plan):
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
-        is_checked = isinstance(request.estimator, TreeCVEstimator)
+        is_ours = isinstance(request.estimator, TreeCVEstimator)
         self.capabilities = Capabilities(
-            free_parameters=() if is_checked else request.estimator.get_params(),
+            free_parameters=() if is_ours else request.estimator.get_params(),
             leaves_out_pairs=True,
             in_memory_reason="fit takes all rows of a training set at once",
             one_epoch_reason=(

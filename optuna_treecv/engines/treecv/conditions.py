@@ -68,13 +68,13 @@ _MIN_ERRORS = 4.0
 
 def why_no_tree(request: Request) -> str:
     """Return the reason why the tree cannot evaluate the request; "" if it can."""
-    cut, why_not = request.cross_validation.repeats[0].cut, why_not_in_tree(request)
+    cut, why_not = request.cross_validation.repeats[0].cut, why_no_passes(request)
     if not why_not and not isinstance(cut, Folds):
         why_not = cut.why_no_tree or "the training sets of its folds grow"
     return why_not
 
 
-def why_not_in_tree(request: Request) -> str:
+def why_no_passes(request: Request) -> str:
     """Return the reason of ``why_not_incremental``, or one in the metadata; "" without either."""
     if why := why_not_incremental(request):
         return why
@@ -99,7 +99,7 @@ def why_not_incremental(request: Request) -> str:
         others = [name for name in ends if name.endswith("max_iter")]
         if why := why_fit_differs(estimator, request.searched or others):
             return why
-    if why := why_not_incremental_transformers(estimator) or why_counts_differ(request):
+    if why := why_not_incremental_transformers(estimator) or why_naive_bayes_differs(request):
         return why
     before = preprocessing_of(request)
     if not isinstance(before, str) or is_incremental(estimator):
@@ -109,7 +109,7 @@ def why_not_incremental(request: Request) -> str:
     return before or refused_setting(estimator) or NO_PARTIAL_FIT
 
 
-def why_not_in_time(request: Request) -> str:
+def why_no_chain(request: Request) -> str:
     """Return the reason why "auto" does not train one model forward in time; else "".
 
     Most learners shuffle the rows in ``fit``, but a chain trains in the order of time, so the last
@@ -135,7 +135,7 @@ def why_not_in_time(request: Request) -> str:
     return ""
 
 
-def why_counts_differ(request: Request) -> str:
+def why_naive_bayes_differs(request: Request) -> str:
     """Return why naive Bayes models in the tree may differ from those of ``fit``; else ""."""
     models = [
         part for _, part in trained_parts(request.estimator) if isinstance(part, NAIVE_BAYES)
@@ -202,8 +202,8 @@ def free_parameters_of(request: Request) -> Collection[str]:
     estimator, last = request.estimator, last_step(request.estimator)
     if isinstance(last, CompiledEstimator):
         return lane_parameters(estimator) if is_ours(type(last)) else ()
-    is_open = hasattr(last, "partial_fit") or is_grown(last)
-    return () if is_open or as_given(last) is not last else estimator.get_params()
+    may_be_trained = hasattr(last, "partial_fit") or is_grown(last)
+    return () if may_be_trained or as_given(last) is not last else estimator.get_params()
 
 
 def lane_parameters(estimator: Any) -> tuple[str, ...]:
@@ -255,8 +255,8 @@ def _epochs_of(estimator: Any, searched: Collection[str]) -> int:
     """Return the largest ``n_epochs`` of this package's estimators in an estimator, at least 1."""
     most = 1
     for prefix, part in trained_parts(estimator, "", searched):
-        is_open = f"{prefix}n_epochs" in searched
-        if not isinstance(part, CompiledEstimator) or not part.has_epochs or is_open:
+        is_searched = f"{prefix}n_epochs" in searched
+        if not isinstance(part, CompiledEstimator) or not part.has_epochs or is_searched:
             continue
         if not is_integer(part.n_epochs) or not 1 <= part.n_epochs <= MOST_EPOCHS:
             raise ValueError(

@@ -176,7 +176,7 @@ class TreePlan(WalkedPlan):
             lanes, alive = Lanes(lane_learners, COUNT_BYTES), list(range(len(lane_learners)))
             out, arrays = _allocate(plan, lanes, len(lane_learners))
             n_updates = walk_lanes(plan, lanes, out, repeat.blocks, n_threads)
-            progress = [Lane(n_updates=n_updates) for _ in lane_learners]
+            progress = [LaneProgress(n_updates=n_updates) for _ in lane_learners]
         outputs = dict(zip(alive, arrays, strict=True))
         for number, (candidate, lane) in enumerate(zip(members, progress, strict=True)):
             cost = sinks[candidate].cost
@@ -247,7 +247,7 @@ def _average_estimator(candidate: Candidate, learner: ModelTrainer, mean: Array)
 
 
 @dataclass
-class Lane:
+class LaneProgress:
     """The early scores and the row updates of one candidate of a batch.
 
     Attributes
@@ -381,21 +381,21 @@ class EarlyLanes:
         One learner per candidate; they are trained together by ``Lanes``.
     metric : Loss or Scorer
         The metric of the early scores.
-    n_jobs : int
+    n_threads : int
         The number of threads.
     watch : Watch or None
         Decides which learners are pruned. If it is None, no learner is pruned.
 
     Attributes
     ----------
-    lanes : list of Lane
+    lanes : list of LaneProgress
         The early scores and row updates of each learner.
     """
 
     plan: Partition
     learners: list[CompiledLearner]
     metric: Metric
-    n_jobs: int
+    n_threads: int
     watch: Watch | None
 
     def __post_init__(self) -> None:
@@ -406,7 +406,7 @@ class EarlyLanes:
         self._states: dict[Node, Array] = {}
         ends = spine_steps(self.plan)
         scores = partial(empty_scores, self.metric, max(ends), self.learners[0].rows, ends)
-        self.lanes = [Lane(scores()) for _ in self.learners]
+        self.lanes = [LaneProgress(scores()) for _ in self.learners]
 
     def evaluate(self) -> tuple[list[ArrayThenCount], list[int]]:
         """Walk the tree; return the outputs of the remaining learners, and their indices.
@@ -429,8 +429,8 @@ class EarlyLanes:
         if pending is None:
             pending = subtrees_beside_spine(plan, self._states, plan.root, FIRST_LEAF)
         out, outputs = _allocate(plan, lanes, len(self._members))
-        blocks = divide_nodes(plan, [subtree.node for subtree in pending], self.n_jobs)
-        self._count_updates(walk_lanes(plan, lanes, out, blocks, self.n_jobs, pending))
+        blocks = divide_nodes(plan, [subtree.node for subtree in pending], self.n_threads)
+        self._count_updates(walk_lanes(plan, lanes, out, blocks, self.n_threads, pending))
         return outputs, self._members
 
     def _first_pass(self) -> None:
@@ -466,7 +466,7 @@ class EarlyLanes:
         shape = len(self._members) * lanes.out_rows, lanes.n_outputs
         out = lanes.rows.empty(shape, lanes.dtype)
         pending = subtrees_beside_spine(plan, self._states, plan.root, nodes[0])
-        models, n_updates = _walk_to_nodes(nodes, plan, lanes, out, self.n_jobs, pending)
+        models, n_updates = _walk_to_nodes(nodes, plan, lanes, out, self.n_threads, pending)
         self._count_updates(n_updates)
         start, stop = plan.rows(plan.root)
         n_rows, rows = stop - start, self.learners[0].rows
@@ -535,7 +535,7 @@ def _walk_to_nodes(
     plan: Partition,
     learner: Learner | Lanes,
     out: Array,
-    n_jobs: int,
+    n_threads: int,
     pending: list[Pending] | None,
 ) -> tuple[dict[Node, Opaque], int]:
     """Walk down to the given nodes, and write their models' outputs for the rows they hold out.
@@ -549,7 +549,7 @@ def _walk_to_nodes(
         models[node] = state
         return 0
 
-    blocks = walk_tree(plan, learner, test, nodes, n_jobs, pending, stops_at_blocks=True)
+    blocks = walk_tree(plan, learner, test, nodes, n_threads, pending, stops_at_blocks=True)
     return models, sum(n_updates for _, n_updates in blocks)
 
 
@@ -558,7 +558,7 @@ def walk_lanes(
     lanes: Lanes,
     out: Array,
     nodes: list[Node],
-    n_jobs: int,
+    n_threads: int,
     pending: list[Pending] | None = None,
 ) -> int:
     """Walk the tree and write all outputs to ``out``; return the row updates of each learner.
@@ -566,7 +566,7 @@ def walk_lanes(
     ``out`` contains all rows of the first learner, then all rows of the second, and so on.
     """
     test = kernel_test(plan, lanes, out)
-    blocks = walk_tree(plan, lanes, test, nodes, n_jobs, pending)
+    blocks = walk_tree(plan, lanes, test, nodes, n_threads, pending)
     return sum(n_updates for _, n_updates in blocks)
 
 

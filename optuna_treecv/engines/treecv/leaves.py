@@ -69,7 +69,7 @@ class Leaves:
             self.outputs = ArrayThenCount(shape, self.learner.dtype, self.learner.rows)
         rows = self.learner.rows
         # The scorers that are called for each fold, by the index of the metric.
-        self._called = {
+        self._per_fold_scorers = {
             number: metric
             for number, metric in enumerate(self.metrics)
             if isinstance(metric, Scorer)
@@ -127,7 +127,7 @@ class Leaves:
                 if number in self.at_leaf
                 else call_scorer_per_fold(scorer, self.tested(folds), self.estimator, classes)
             )
-            for number, scorer in self._called.items()
+            for number, scorer in self._per_fold_scorers.items()
         }
 
     def tested(self, folds: Node) -> TestedRows:

@@ -12,8 +12,8 @@ from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.core.row_scores import STEPS_PER_PASS
 from optuna_treecv.engines.treecv.conditions import check_incremental_estimator
-from optuna_treecv.engines.treecv.conditions import why_not_in_time
-from optuna_treecv.engines.treecv.conditions import why_not_in_tree
+from optuna_treecv.engines.treecv.conditions import why_no_chain
+from optuna_treecv.engines.treecv.conditions import why_no_passes
 from optuna_treecv.engines.treecv.conditions import why_not_incremental
 from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learner import ModelTrainer
@@ -36,14 +36,14 @@ from optuna_treecv.rows.partition import Replays
 def plan_chain(request: Request) -> Plan | Declined:
     """Return the plan for an incremental estimator on growing training sets, or decline."""
     cut = request.cross_validation.repeats[0].cut
-    why_not = why_not_in_tree(request)
+    why_not = why_no_passes(request)
     if not why_not and isinstance(cut, Folds):
         why_not = "the training sets of its folds do not grow"
     elif not why_not and isinstance(cut, Splits):
         why_not = "" if cut.grows else cut.why_no_tree
     if why_not:
         return declined(request, why_not)
-    if why_not := why_not_in_time(request):
+    if why_not := why_no_chain(request):
         return declined(request, why_not, warns=False)
     check_incremental_estimator(request)
     return ChainPlan(request)

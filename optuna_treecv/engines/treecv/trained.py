@@ -49,7 +49,7 @@ from optuna_treecv.engines.treecv.conditions import n_epochs_of
 from optuna_treecv.engines.treecv.conditions import NO_PARTIAL_FIT
 from optuna_treecv.engines.treecv.conditions import preprocessing_of
 from optuna_treecv.engines.treecv.conditions import why_in_memory
-from optuna_treecv.engines.treecv.conditions import why_not_in_time
+from optuna_treecv.engines.treecv.conditions import why_no_chain
 from optuna_treecv.engines.treecv.conditions import why_not_incremental
 from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learner import ModelTrainer
@@ -130,18 +130,18 @@ class TrainedPlan(Plan):
         estimator = request.estimator
         before = self.preprocessing = preprocessing_of(request)
         n_epochs = n_epochs_of(request, self.name)
-        trained = ModelsFrom.PARTIAL_FIT_IN_ORDER
+        models_from = ModelsFrom.PARTIAL_FIT_IN_ORDER
         self.layout, self.steps_name = layout_for(estimator), b""
         if not isinstance(before, str):
             self.layout, self.steps_name = before.layout, before.name
-            trained = ModelsFrom.KERNEL if before.steps.is_compiled else ModelsFrom.PARTIAL_FIT
+            models_from = ModelsFrom.KERNEL if before.steps.is_compiled else ModelsFrom.PARTIAL_FIT
         self.reason = _describe_reason(request)
         self.capabilities = Capabilities(
             free_parameters=free_parameters_of(request),
             is_incremental=True,
             n_epochs=n_epochs,
             in_memory_reason=why_in_memory(request, n_epochs),
-            preprocessing=trained,
+            models_from=models_from,
         )
         self.capabilities = replace(self.capabilities, **capabilities)
 
@@ -377,7 +377,7 @@ class WalkedPlan(TrainedPlan):
         finally:  # threads may have finished further blocks since the evaluation was stopped
             sink.cost.n_updates += training.n_updates
             if isinstance(cache, StoredModelCache):
-                cache.end(sink.comes_again)
+                cache.end(sink.may_recur)
 
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> np.ndarray:
         """Return the prediction for each row by a model that was not trained on the row."""
@@ -553,7 +553,7 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
 def _suggest_tree(request: Request, why_not: str) -> str:
     """Return a sentence that suggests the tree or the chain if either is possible; else ""."""
     cut, estimator = request.cross_validation.repeats[0].cut, request.estimator
-    if isinstance(cut, Splits) and cut.grows and why_not == why_not_in_time(request):
+    if isinstance(cut, Splits) and cut.grows and why_not == why_no_chain(request):
         return (
             " With method='treecv', one model is trained forward through time, once on each row "
             "(the results call this method 'chain'); the models then differ from those of fit."

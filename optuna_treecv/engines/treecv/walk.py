@@ -75,7 +75,7 @@ def walk_tree(
     learner: Trainer,
     test: TestNode,
     blocks: list[Node],
-    n_jobs: int,
+    n_threads: int,
     pending: list[Pending] | None = None,
     stops_at_blocks: bool = False,
 ) -> Generator[TestedBlock]:
@@ -91,7 +91,7 @@ def walk_tree(
         A ``TestNode``.
     blocks : list of Node
         The blocks of the tree, from the left.
-    n_jobs : int
+    n_threads : int
         The number of threads.
     pending : list of Pending or None
         The subtrees still to walk, from the left, each of one or more whole blocks. None stands
@@ -101,7 +101,7 @@ def walk_tree(
         the block's folds.
     """
     if (file := learner.rows.file) is not None:
-        pool = make_pool(n_jobs) if n_jobs > 1 else None
+        pool = make_pool(n_threads) if n_threads > 1 else None
         with pool or nullcontext():
             ends = blocks if stops_at_blocks else ()
             sweep = Sweep(plan, cast(PartTrainer, learner), test, ends, file, pool)
@@ -116,10 +116,10 @@ def walk_tree(
         root, phase = learner.start(), plan.first_phase
         n_updates = train(learner, root, phase) if phase.n_rows else 0
         pending = [Pending(plan.root, root)]
-    elif n_jobs == 1 and trains_pairs(learner):
+    elif n_threads == 1 and trains_pairs(learner):
         pending, n_updates = _train_in_pairs(plan, learner, pending)
-    if n_jobs > 1:
-        yield from _descend_in_threads(plan, learner, test, blocks, n_jobs, pending, n_updates)
+    if n_threads > 1:
+        yield from _descend_in_threads(plan, learner, test, blocks, n_threads, pending, n_updates)
         return
     for node, state, parent in pending:
         if parent is not None:
@@ -271,7 +271,7 @@ def _descend_in_threads(
     learner: Trainer,
     test: TestNode,
     blocks: list[Node],
-    n_jobs: int,
+    n_threads: int,
     pending: list[Pending],
     n_updates: int,
 ) -> Generator[TestedBlock]:
@@ -285,7 +285,7 @@ def _descend_in_threads(
     """
     done: dict[Node, Future[int]] = {block: Future() for block in blocks}
     cancelled = Event()
-    pool = make_pool(n_jobs)
+    pool = make_pool(n_threads)
 
     def run(parent: Node | None, node: Node, state: Any, n_updates: int = 0) -> None:
         try:

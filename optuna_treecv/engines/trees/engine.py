@@ -148,7 +148,7 @@ class ForestPlan(Plan):
         rows, sink.cost.seconds_prepare = self.rows(candidate, repeat)
         limits, n_standard = Limits.of(candidate), repeat.cut.n_trained
         if self._is_joint:
-            forest, is_new = self.forest_for(candidate, repeat, rows)
+            forest, is_new = self.find_or_grow(candidate, repeat, rows)
             n_needed = round(forest.share_read * n_standard)
         else:
             seed, n_threads = candidate.seed(rows.seed), request.settings.n_threads
@@ -173,7 +173,7 @@ class ForestPlan(Plan):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the prediction for each row by the tree that holds out its fold."""
         rows, _ = self.rows(candidate, repeat)
-        forest, _ = self.forest_for(candidate, repeat, rows)
+        forest, _ = self.find_or_grow(candidate, repeat, rows)
         prepared = predict_test_rows(forest, forest.prune(Limits.of(candidate))[1], method)
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
@@ -182,7 +182,7 @@ class ForestPlan(Plan):
         """Return the tree of all rows, from the forest that all candidates share."""
         fitted = clone(candidate)
         rows, _ = self.rows(fitted, self.repeats[0])
-        fitted.take_tree(self.forest_of(candidate), rows.binning, rows.classes)
+        fitted.take_tree(self.first_forest(candidate), rows.binning, rows.classes)
         names = self.request.data.feature_names()
         if names is not None:
             fitted.feature_names_in_ = names
@@ -190,22 +190,22 @@ class ForestPlan(Plan):
 
     def agreement(self, candidate: Candidate) -> Array:
         """Return the fraction of rows in nodes shared with the tree of all rows, by depth."""
-        return self.forest_of(candidate).agreement(Limits.of(candidate))
+        return self.first_forest(candidate).agreement(Limits.of(candidate))
 
     def pruning_path(self, candidate: Candidate) -> tuple[Array, Array]:
         """Return the penalties at which the tree of all rows is pruned, and its leaf counts."""
-        tree = self.forest_of(candidate).tree(0, Limits.of(candidate))
+        tree = self.first_forest(candidate).tree(0, Limits.of(candidate))
         alphas, _, n_leaves = weakest_links(tree.nodes)
         is_last = np.append(alphas[1:] > alphas[:-1], True)  # keep the last of equal penalties
         return alphas[is_last], n_leaves[is_last]
 
-    def forest_of(self, candidate: Candidate) -> Trees:
+    def first_forest(self, candidate: Candidate) -> Trees:
         """Return a forest that covers the candidate's limits on the first repeat."""
         repeat = self.repeats[0]
         rows, _ = self.rows(candidate, repeat)
-        return self.forest_for(candidate, repeat, rows)[0]
+        return self.find_or_grow(candidate, repeat, rows)[0]
 
-    def forest_for(
+    def find_or_grow(
         self, candidate: Candidate, repeat: Repeat, rows: BinnedRows
     ) -> tuple[Trees, bool]:
         """Return a forest that covers a candidate's limits, and whether it is new."""
@@ -214,7 +214,7 @@ class ForestPlan(Plan):
 
         def grow(smaller: Trees | None) -> Trees:
             limits = _loosen_limits(needed, cross_validation.search.ends, smaller)
-            return grow_forest(candidate, rows, limits, seed, n_jobs=n_threads)
+            return grow_forest(candidate, rows, limits, seed, n_threads=n_threads)
 
         sums_key = self.stored_scores(candidate, repeat).sums_key
         # A forest is cached, but not stored: it is large, and growing it again takes little time.

@@ -121,7 +121,7 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
             return _draw_seed(int(self.random_state))
         return _draw_seed.__wrapped__(self.random_state)
 
-    def _factors(self, rows: BinnedRows) -> np.ndarray:
+    def _class_weights_by_tree(self, rows: BinnedRows) -> np.ndarray:
         """Return the class weights of each tree, (n_trees, n_classes)."""
         return np.empty((len(rows.bounds), 0))
 
@@ -426,7 +426,7 @@ class HistTreeClassifier(ScoreMixin, ClassifierMixin, HistTree):
         classes = find_classes(y)
         return as_codes(y, classes), classes
 
-    def _factors(self, rows: BinnedRows) -> np.ndarray:
+    def _class_weights_by_tree(self, rows: BinnedRows) -> np.ndarray:
         targets, bounds, classes = rows.targets, rows.bounds, rows.classes
         assert classes is not None
         n_classes, n_trees = len(classes), len(bounds)

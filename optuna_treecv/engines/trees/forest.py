@@ -39,7 +39,7 @@ _MAX_ABS_TARGET = 1e150
 _CLASS_MASS_BITS = 50
 
 # The number of bits of the mean weight in regression, unless all weights are integers.
-_MIN_WEIGHT_BITS = 16
+_MEAN_WEIGHT_BITS = 16
 
 # The maximum number of bits of a sum of weights times targets, which must fit into 64 bits.
 _SUM_BITS = 62
@@ -334,7 +334,7 @@ def grow_forest(
     limits: Limits,
     seed: int,
     together: bool = True,
-    n_jobs: int = 1,
+    n_threads: int = 1,
 ) -> Forest:
     """Grow the tree of all rows and the trees of all folds jointly.
 
@@ -348,14 +348,14 @@ def grow_forest(
         The seed for ties between features.
     together : bool
         If False, each tree is grown alone, as a standard cross-validation does.
-    n_jobs : int
+    n_threads : int
         The number of threads. Each of them grows a group of trees jointly.
     """
     n_trees, n_rows = 1 + binned.n_folds, int(binned.bounds[-1])
-    exponents, factors = find_exponents(binned), estimator._factors(binned)
+    exponents, factors = find_exponents(binned), estimator._class_weights_by_tree(binned)
     leaf = np.full(n_rows, -1, np.int32)
     roots, group_of_tree = np.empty(n_trees, np.int64), np.zeros(n_trees, np.int64)
-    size = min(_MAX_TREES_TOGETHER, -(-n_trees // n_jobs)) if together else 1
+    size = min(_MAX_TREES_TOGETHER, -(-n_trees // n_threads)) if together else 1
     groups = [  # of trees with the same exponents
         (exponent, alike[start : start + size])
         for exponent in dict.fromkeys(exponents)
@@ -366,7 +366,7 @@ def grow_forest(
     n_records = n_sets = 0
     n_read = n_alone = 0
     grow_group = partial(_grow_group, estimator, binned, factors, limits, seed)
-    results = in_order(n_jobs, grow_group, groups)
+    results = in_order(n_threads, grow_group, groups)
     for group, ((_, trees), result) in enumerate(zip(groups, results, strict=True)):
         records, sums, sets, group_leaf, n_visits, n_visits_alone = result
         group_of_tree[trees] = group
@@ -535,7 +535,7 @@ def _find_tree_exponents(
     """
     exponent, mass_bits = 0, _count_bits(n_rows)
     if mass is not None:
-        max_bits = _CLASS_MASS_BITS if largest is None else mass_bits + _MIN_WEIGHT_BITS
+        max_bits = _CLASS_MASS_BITS if largest is None else mass_bits + _MEAN_WEIGHT_BITS
         mass_bits = _count_bits(mass)
         if not (has_integers and mass_bits <= max_bits):
             exponent = max_bits - mass_bits

@@ -214,7 +214,7 @@ def test_threads_change_no_bit(kind):
     growth = growth_of(tree, X, y, 10, weights_for(len(y)))
     one = growth(Limits())
     for n_jobs in (2, 4):
-        other = growth(Limits(), n_jobs=n_jobs)
+        other = growth(Limits(), n_threads=n_jobs)
         assert len(other.records) == len(one.records)
         for name in set(one.records.dtype.names) - {"node", "left_set"}:
             np.testing.assert_array_equal(other.records[name], one.records[name])

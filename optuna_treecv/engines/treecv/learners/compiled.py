@@ -104,7 +104,7 @@ class KernelEstimator(CompiledEstimator, metaclass=ABCMeta):
 
     # --- scikit-learn's interface ---
 
-    def _pass(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, is_fit: bool, classes: Any = None) -> Self:
         """Train on rows that are not validated yet; the body of ``fit`` and ``partial_fit``.
 
         ``classes`` is the argument of a classifier's ``partial_fit``.
@@ -229,7 +229,7 @@ class UnsupervisedEstimator(KernelEstimator):
         object
             The fitted estimator.
         """
-        return self._pass(X, None, sample_weight, is_fit=True)
+        return self._fit(X, None, sample_weight, is_fit=True)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Continue training, with one pass over these rows.
@@ -248,7 +248,7 @@ class UnsupervisedEstimator(KernelEstimator):
         object
             The fitted estimator.
         """
-        return self._pass(X, None, sample_weight, is_fit=False)
+        return self._fit(X, None, sample_weight, is_fit=False)
 
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, None]:
         return self._validated(X, dtype=FLOATS if first else self._dtype, reset=first), None

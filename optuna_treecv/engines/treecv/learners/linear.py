@@ -65,7 +65,7 @@ class LinearEstimator(KernelEstimator):
         object
             The fitted estimator.
         """
-        return self._pass(X, y, sample_weight, True)
+        return self._fit(X, y, sample_weight, True)
 
     @property
     def _takes_sparse(self) -> bool:
@@ -158,7 +158,7 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        return self._pass(X, y, sample_weight, False, classes)
+        return self._fit(X, y, sample_weight, False, classes)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the decision values X w + intercept.
@@ -299,7 +299,7 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
         object
             The fitted estimator.
         """
-        return self._pass(X, y, sample_weight, is_fit=False)
+        return self._fit(X, y, sample_weight, is_fit=False)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the predicted targets.
