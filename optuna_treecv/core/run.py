@@ -223,7 +223,7 @@ class Run:
 
     @property
     def n_bytes_missing(self) -> int:
-        """The number of bytes that precomputed results would take until their trial runs."""
+        """The number of bytes that the results would take if a batch precomputed them."""
         repeat = self.plan.repeats[0]
         n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
         n_bytes += n_rows * (self.request.stored_bytes_per_row + 8 * self.request.needs_rows)

@@ -152,7 +152,7 @@ class GrowingPlan(Plan):
             early_reports="trees",
             caches_responses=True,
             one_epoch_reason="its trees are grown once",
-            in_memory_reason="its library takes them as arrays",
+            in_memory_reason="its library needs all rows as arrays",
             falls_back=request.settings.n_estimators is None,
             settings=ENGINE_SETTINGS,
             with_size=of_size,
@@ -160,7 +160,7 @@ class GrowingPlan(Plan):
 
     def cost(self) -> str:
         """Return a sentence with the number of ensembles and the number of their training rows."""
-        return describe_trainings(self.request, "growths")
+        return describe_trainings(self.request, "ensembles")
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the keys of the scores. With ``n_estimators="best"``, there are no keys."""

@@ -279,6 +279,7 @@ class RemoteTree:
 
     def fit(self) -> Steps:
         """Train on all rows in prepared order, from the first block to the last."""
+        # The node (n_folds, n_folds) is empty: after this phase, no rows are held out.
         n_rows, n_folds = self._plan.n_rows, self._plan.n_folds
         state = yield from self._train(None, Phase(0, n_rows), Node(n_folds, n_folds))
         last = len(self.blocks.bounds) - 2

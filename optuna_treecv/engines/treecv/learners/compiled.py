@@ -52,7 +52,7 @@ _ROWS_AT_A_TIME = 4096
 #: The dtypes of X that are not converted. Any other dtype is converted to the first of these.
 FLOATS = [np.float64, np.float32]
 
-#: More rows than any data can have. Parameters that count rows are limited to it for the kernels.
+#: More rows than any data can have. Kernels get at most this value of parameters that count rows.
 MOST_ROWS = 2**62
 
 #: The data of a kernel: (X, y, n_classes). y contains class codes or numeric targets, or is None

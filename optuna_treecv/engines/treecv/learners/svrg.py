@@ -217,7 +217,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
         :math:`m`, the maximal number of steps of an inner phase. With "auto", each inner phase has
         as many steps as its batch has rows, and no number is drawn.
     warm_stages : int, default=0
-        Number of stages after the first one in which batches do not grow yet (remark 7 of the
+        Number of stages after the first stage in which batches do not grow yet (remark 7 of the
         paper).
     schedule : {"geometric", "factorial"}, default="geometric"
         "geometric" uses ``batch_growth``. "factorial" uses :math:`k_s = 4^s s! \, k_0`,
@@ -249,7 +249,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     ----------
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights of the features, in the type of X (float64 or float32). After a row of an inner
-        phase they are the current iterate, after a row of a batch the anchor.
+        phase, they are the current iterate; after a row of a batch, they are the anchor.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Weights of the appended feature; 0 if ``fit_intercept`` is False.
     classes_ : ndarray of shape (n_classes,)
@@ -361,7 +361,7 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
         :math:`m`, the maximal number of steps of an inner phase. With "auto", each inner phase has
         as many steps as its batch has rows, and no number is drawn.
     warm_stages : int, default=0
-        Number of stages after the first one in which batches do not grow yet (remark 7 of the
+        Number of stages after the first stage in which batches do not grow yet (remark 7 of the
         paper).
     schedule : {"geometric", "factorial"}, default="geometric"
         "geometric" uses ``batch_growth``. "factorial" uses :math:`k_s = 4^s s! \, k_0`,
@@ -389,7 +389,7 @@ class StreamingSVRGRegressor(StreamingSVRG, LinearRegressor):
     ----------
     coef_ : ndarray of shape (n_features,)
         Weights of the features, in the type of X (float64 or float32). After a row of an inner
-        phase they are the current iterate, after a row of a batch the anchor.
+        phase, they are the current iterate; after a row of a batch, they are the anchor.
     intercept_ : ndarray of shape (1,)
         Weight of the appended feature; 0 if ``fit_intercept`` is False.
     n_rows_used_ : int
