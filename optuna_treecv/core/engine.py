@@ -99,7 +99,8 @@ class TestedFolds(NamedTuple):
     predictions : TestedRows or None
         None if predictions are not requested or are scored by the engine itself.
     scores : FoldScores or None
-        None: scores are computed from the predictions, except those that ``called`` returns.
+        The fold scores. If they are None, they are computed from ``predictions``, except the
+        scores that ``called`` returns.
     called : callable or None
         (folds) -> the scores by those scorers that are called once per fold, as a mapping from the
         index of the metric.
@@ -160,7 +161,7 @@ class Failed(Exception):
     folds : Node or None
         The folds that failed; None: all requested folds.
     outranks_refit_errors : bool
-        Whether ``error`` is raised instead if refitting the folds raises an error other than a
+        Whether ``error`` is raised in place of any error of refitting the folds that is not a
         ValueError.
     """
 
@@ -188,7 +189,8 @@ class ResultSpec(NamedTuple):
     key : Key
     cache : AnyCache
     read : callable or None
-        (memory) -> the folds. None: the result consists of packed fold scores.
+        (memory) -> the event for the folds. If it is None, the result consists of packed fold
+        scores.
     is_optional : bool
         Whether the result is written to the store of the cache only if another run may have the
         same parameters. Other results are always stored if they took long enough to compute.
@@ -341,8 +343,8 @@ class Capabilities:
     is_seeded : bool
         Whether models depend on ``random_state``.
     early_reports : {"", "rows", "trees"}
-        Which scores are available before folds are complete: those of rows, or those of growing
-        ensembles.
+        Which scores are available before folds are complete: scores of rows, scores of growing
+        ensembles ("trees"), or none ("").
     n_epochs : int
         The number of epochs for which models are trained.
     one_epoch_reason : str

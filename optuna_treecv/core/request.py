@@ -75,7 +75,7 @@ class Request:
         The names of the parameters that a search sets. Their values in ``estimator`` are not
         checked.
     of_class : bool
-        Whether to raise only errors that apply to any parameters of this class of estimator.
+        Whether to raise only errors that apply to this class of estimator with any parameters.
     is_scored : bool
         Whether the estimator is scored; otherwise it is only fitted or used for predictions.
     wants_rows : bool

@@ -75,7 +75,7 @@ def why_no_tree(request: Request) -> str:
 
 
 def why_no_passes(request: Request) -> str:
-    """Return the reason of ``why_not_incremental``, or one in the metadata; "" without either."""
+    """Return why "auto" does not train incrementally, considering the metadata, too; else ""."""
     if why := why_not_incremental(request):
         return why
     if request.settings.method == "treecv" or not hasattr(request.estimator, "fit"):
@@ -86,7 +86,7 @@ def why_no_passes(request: Request) -> str:
 def why_not_incremental(request: Request) -> str:
     """Return the reason why "auto" does not train the estimator incrementally; else "".
 
-    The reason holds whatever the folds and the metadata, such as weights.
+    The reason does not depend on the folds or on metadata such as weights.
     """
     estimator = request.estimator
     if is_grown(estimator):

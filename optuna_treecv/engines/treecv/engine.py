@@ -144,7 +144,7 @@ class TreePlan(WalkedPlan):
         """Evaluate one candidate alone, or a batch in walks that train several candidates each.
 
         A walk trains at most ``Lanes.max_learners`` candidates. If too few candidates remain for
-        the last walk to be faster than separate ones, they are skipped, and their trials evaluate
+        the last walk to be faster than separate walks, they are skipped. Their trials evaluate
         them alone later.
         """
         candidates = work.candidates
@@ -416,8 +416,8 @@ class EarlyLanes:
         outputs : list of ArrayThenCount
             The outputs of each learner. The counts in these arrays are not set.
         members : list of int
-            The index of each of these learners. They may include pruned ones, always fewer than
-            half of them, whose outputs are not used.
+            The index of each of these learners. Some of them, always fewer than half, may have
+            been pruned. The outputs of pruned learners are not used.
         """
         self._first_pass()
         pending = None

@@ -71,7 +71,7 @@ _TIME_PER_MODEL = 9
 # not fill a SIMD vector.
 _MIN_MODELS_PER_TREE = 8
 
-# Folds are scored together up to about this number of rows.
+# The approximate maximum number of rows whose folds are scored together.
 _ROWS_PER_PIECE = 2**16
 
 

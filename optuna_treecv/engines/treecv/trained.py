@@ -417,8 +417,8 @@ class Training:
     n_walked : int
         The number of row updates along the walk, including updates that a cached model saves.
     n_needed : int
-        The number of row updates that early scores took, that the tree uses as well, and that have
-        not yet been reported with a block.
+        The number of row updates for early scores that the tree needs as well and that have not
+        yet been reported with a block.
     is_training : bool
         Whether training has begun. From then on, a ``SharedLearner`` counts the row updates.
     first_pass : FirstPass or None

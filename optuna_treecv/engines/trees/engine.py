@@ -116,7 +116,7 @@ class ForestPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return a sentence about the cost, and about parameters that can be searched for free."""
+        """Return a sentence about the cost and the parameters whose values are nearly free."""
         if not self._is_joint:
             return describe_trainings(self.request, "trainings of one pass")
         folds = self.request.cross_validation.folds_in_words
@@ -133,7 +133,7 @@ class ForestPlan(Plan):
         return results_of(self.request, repeat, self.stored_scores(candidate, repeat))
 
     def stored_scores(self, candidate: Candidate, repeat: Repeat) -> ScoreCache:
-        """Return the access to the stored scores of a candidate on a repeat."""
+        """Return the cache for the scores of a candidate on a repeat."""
         parts = [clone(candidate).set_params(**dict.fromkeys(SHARED_PARAMETERS))]
         seed = None
         if candidate.random_state is None:

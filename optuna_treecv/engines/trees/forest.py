@@ -205,7 +205,7 @@ class Forest:
         Returns
         -------
         remaining : ndarray of shape (n_remaining,), int32
-            The records of these nodes, ascending.
+            The records of these nodes, in ascending order.
         leaves : ndarray of shape (n_leaves,), int32
             The records of those nodes that are leaves under the limits.
         """

@@ -222,7 +222,7 @@ class UnsupervisedEstimator(KernelEstimator):
         y : None
             Not used.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, at least 0. None stands for ones.
+            Weights of the rows, at least 0. If None, all weights are 1.
 
         Returns
         -------
@@ -241,7 +241,7 @@ class UnsupervisedEstimator(KernelEstimator):
         y : None
             Not used.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, at least 0. None stands for ones.
+            Weights of the rows, at least 0. If None, all weights are 1.
 
         Returns
         -------
@@ -631,7 +631,8 @@ class Lanes(KernelTrainer):
     def max_learners(learner: CompiledLearner) -> int:
         """Return the maximal number of learners in a batch for which batches are fast.
 
-        It is 0 if a learner has more outputs than a batch may have lanes, one for each output.
+        A batch has one lane for each output of each learner. The number is 0 if a single learner
+        has more outputs than a batch may have lanes.
         """
         bytes_per_lane = learner.state_bytes // learner.n_outputs
         n_lanes = max(VECTOR_BYTES // learner.dtype.itemsize, _MAX_STATE_BYTES // bytes_per_lane)

@@ -57,8 +57,8 @@ class LinearEstimator(KernelEstimator):
         y : array-like of shape (n_samples,)
             Labels of at least two classes, or targets of a regressor.
         sample_weight : array-like of shape (n_samples,), default=None
-            Factors by which the losses of the rows are multiplied, at least 0. None stands for
-            ones.
+            Factors by which the losses of the rows are multiplied, at least 0. If None, all
+            factors are 1.
 
         Returns
         -------
@@ -150,8 +150,8 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         classes : array-like of shape (n_classes,), default=None
             All classes that can occur; required in the first call.
         sample_weight : array-like of shape (n_samples,), default=None
-            Factors by which the losses of the rows are multiplied, at least 0. None stands for
-            ones.
+            Factors by which the losses of the rows are multiplied, at least 0. If None, all
+            factors are 1.
 
         Returns
         -------
@@ -291,8 +291,8 @@ class LinearRegressor(ScoreMixin, RegressorMixin, LinearEstimator):
         y : array-like of shape (n_samples,)
             Targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Factors by which the losses of the rows are multiplied, at least 0. None stands for
-            ones.
+            Factors by which the losses of the rows are multiplied, at least 0. If None, all
+            factors are 1.
 
         Returns
         -------
