@@ -137,8 +137,8 @@ def main(arguments: list[str] | None = None) -> None:
         action="store_true",
         help="also run each call with scikit-learn, and compare the scores",
     )
-    parser.add_argument("script", help="a Python file")
-    parser.add_argument("arguments", nargs=REMAINDER, help="its arguments")
+    parser.add_argument("script", help="the Python file to run")
+    parser.add_argument("arguments", nargs=REMAINDER, help="the arguments of the script")
     options = parser.parse_args(arguments)
     script = Path(options.script)
     if not script.is_file():

@@ -502,7 +502,7 @@ class CVResult:
         with suppress(ValueError), warnings.catch_warnings(action="ignore"):
             interval = self.interval()
             rows["95 % interval"] = f"{interval.low:.6g} to {interval.high:.6g}"
-            rows["it covers"] = interval.target
+            rows["target of the interval"] = interval.target
         rows["folds"] = f"{self.n_folds:,}"
         rows["evaluated by"] = f"method={self.method!r}{self.why and f', because {self.why}'}"
         if self.n_updates and self.n_updates_standard > self.n_updates:

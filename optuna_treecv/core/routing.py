@@ -170,7 +170,8 @@ class Metadata:
                 raise ValueError(
                     f"{self.score_weights_name} must be above 0 for at least one test row of each "
                     f"fold, but is 0 for all test rows of fold {fold}, whose score would be 0/0; "
-                    "use fewer folds, score_weight=None or pooled scores instead."
+                    "use fewer folds, pooled scores or score_weight=None (not in TreeCVSearchCV) "
+                    "instead."
                 )
 
     def warn_if_weights_unused(self, cut: Cut) -> None:
@@ -181,8 +182,8 @@ class Metadata:
         warn_caller(
             f"{self.score_weights_name} has no effect on scores if each fold tests one row, "
             "because the weighted mean of one loss is that loss; use, for example, "
-            "scoring=pooled('error') to weight all rows in one score, or score_weight=None for "
-            "the same scores without this warning."
+            "scoring=pooled('error') to weight all rows in one score, or score_weight=None (not "
+            "in TreeCVSearchCV) for the same scores without this warning."
         )
 
 

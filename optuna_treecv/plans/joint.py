@@ -305,7 +305,7 @@ def why_not_scored(request: Request) -> str:
             return f"the scorer {scorer.name} may use more than predictions"
         methods = [scorer.methods] if isinstance(scorer.methods, str) else scorer.methods
         if not _RESPONSES.issuperset(methods or ()):
-            return f"the score {scorer.name} needs other methods than predictions"
+            return f"the scorer {scorer.name} calls other methods than those for predictions"
     return ""
 
 
@@ -394,7 +394,7 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
     if why_not or isinstance(parts, str):
         kinds = ", ".join(family.__name__ for family in kind.families)
         advice = (
-            f"method={kind.name!r} must have {kind.required} ({kinds}), alone or after "
+            f"method={kind.name!r} needs {kind.required} ({kinds}), alone or after "
             "transformers that are stateless or learn statistics of columns, but "
             f"{why_not}; use method='auto' instead."
         )

@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-bytes",
         type=_bytes,
         metavar="SIZE",
-        help="delete shared models until their total size is at most this, such as 100MB",
+        help="delete shared models until their total size is at most SIZE, such as 100MB",
     )
     store.add_argument("--forget-study", metavar="NAME", help="delete the evaluations of a study")
     store.add_argument(
@@ -172,7 +172,7 @@ def _study_of(storage: RDBStorage, name: str | None) -> optuna.Study:
     if name is None and len(names) == 1:
         (name,) = names
     if name not in names:
-        names_text = ", ".join(map(repr, names)) or "there is none, because the storage is empty"
+        names_text = ", ".join(map(repr, names)) or "none: the storage is empty"
         raise ValueError(f"--study-name must be the name of a study ({names_text}), got {name!r}")
     return optuna.load_study(study_name=name, storage=storage)
 

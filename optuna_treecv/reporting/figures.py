@@ -613,7 +613,7 @@ def _draw_quantiles(
 def _finish(figure: go.Figure, title: str, subtitle: str, evaluations: Evaluations) -> go.Figure:
     """Set the title with the number of missing trials, the legend and the margins."""
     n_missing = len(evaluations.trials) - len(evaluations.frame)
-    where = "have no attributes" if evaluations.store is None else "are not in the store"
+    where = "have no known scores" if evaluations.store is None else "are not in the store"
     missing = (
         f"{n_missing} of {len(evaluations.trials)} finished trials {where}" if n_missing else ""
     )

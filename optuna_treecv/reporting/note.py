@@ -169,8 +169,8 @@ def _describe_choice(compared: Compared | None) -> str:
     lines = []
     if choice.interval is not None:
         lines.append(
-            f"With probability 0.95 (Nadeau & Bengio), {choice.interval.target} is "
-            f"**{interval_in_words(choice.interval)}** for trial {choice.trial.number}."
+            f"Interval of Nadeau & Bengio at level 0.95 for {choice.interval.target}, for trial "
+            f"{choice.trial.number}: **{interval_in_words(choice.interval)}**."
         )
     indistinguishable = choice.not_distinguishable
     which = "no other trial"
@@ -206,8 +206,8 @@ def _describe_pareto_front(front: Sequence[FrozenTrial]) -> str:
     return (
         f"## Pareto front: {len(front)} trial{'s' if len(front) > 1 else ''}{note}\n\n"
         f"{_table(['trial', *map(plain, names), *map(plain, params)], rows)}\n\n"
-        "No other trial is better in one of the optimized scores and at least as good in the "
-        "others."
+        "No trial is better than any of these in one of the optimized scores and at least as good "
+        "in the others."
     )
 
 

@@ -386,7 +386,7 @@ def _partitions(
     first, n_folds = partitions[0][0] >= 0, len(partitions[0][1])
     if any(len(numbers) != n_folds or np.any((ids >= 0) != first) for ids, numbers in partitions):
         row = np.argmax(sum((ids >= 0).astype(int) for ids, _ in partitions))
-        return f"tests row {row} in more splits than others", []
+        return f"tests row {row} in more splits than other rows", []
     if len(partitions) > 1 and n_folds == 1:
         return "tests the same rows in every split", []
     return "", partitions

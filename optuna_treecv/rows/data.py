@@ -428,7 +428,7 @@ class Data:
                 raise ValueError(
                     "X must be dense for this estimator, got sparse rows; pass X.toarray(), or "
                     "use an estimator for sparse rows: PegasosClassifier, AveragedSGDClassifier "
-                    "with batch_size=1, StreamingSVRGClassifier, or regressors of the last two."
+                    "with batch_size=1, StreamingSVRGClassifier, or the corresponding regressors."
                 )
             y = targets
             if layout.target == "number":

@@ -88,7 +88,7 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         return X, y, None
     if not hasattr(X, "columns") or not hasattr(X, "drop"):
         raise ValueError(
-            "y must be an array, a path to a .npy file or, if X has column names, one of them, "
+            "y must be an array, a path to a .npy file or, if X has column names, a name, "
             f"got {y!r} for X of type {type(X).__name__}."
         )
     features(X.columns, y)

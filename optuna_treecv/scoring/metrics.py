@@ -470,11 +470,13 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
                 "use a dict of names to scorers instead."
             )
     if not by_name or not all(isinstance(name, str) for name in by_name):
-        raise ValueError(f"scoring must have one or more scores by name, got {scoring!r}.")
+        raise ValueError(
+            f"scoring must contain at least one score, and names must be strings, got {scoring!r}."
+        )
     metrics = [pooled(s) if is_pooled else _metric(s) for s in by_name.values()]
     registered_names = [metric.name for metric in metrics if metric.is_registered]
     if len(set(registered_names)) < len(registered_names):
-        raise ValueError(f"scoring must not contain a score twice, got {registered_names}.")
+        raise ValueError(f"scoring must contain each score only once, got {registered_names}.")
     names = tuple(
         metric.name if is_pooled and not isinstance(scoring, Mapping) else name
         for name, metric in zip(by_name, metrics, strict=True)
@@ -543,8 +545,9 @@ def scoring_for(scoring: Scoring | None, estimator: Any, is_pooled: bool = False
         of: Any = metric.of if isinstance(metric, Pooled) else metric
         if isinstance(of, Loss) and of not in losses:
             names = ", ".join(loss.name for loss in losses)
-            what = f"a {kind.replace('_', ' ')}" if kind else "an estimator of no such type"
+            what = f"a {kind.replace('_', ' ')}" if kind else "an estimator of unknown type"
             raise ValueError(
-                f"scoring={of.name!r} is not for {what} such as {name_of(estimator)}; use {names}."
+                f"scoring={of.name!r} is not for {what} such as {name_of(estimator)}; use one of "
+                f"{names} instead."
             )
     return scoring

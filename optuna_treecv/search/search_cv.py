@@ -450,9 +450,9 @@ class TreeCVSearchCV(BaseSearchCV):
                 )
         if self.param_grid is not None and self.sampler is not None:
             raise ValueError(
-                "sampler must be None if param_grid is given, because all points of the grid are "
-                f"visited, got {type(self.sampler).__name__}; use param_distributions with lists "
-                "instead."
+                "sampler must be None if param_grid is given, because all candidates of the grid "
+                f"are evaluated, got {type(self.sampler).__name__}; use param_distributions with "
+                "lists instead."
             )
 
     def _check_numbers(self, X: Any) -> None:

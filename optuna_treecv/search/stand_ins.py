@@ -192,7 +192,7 @@ def _select_method(runs: list[Run]) -> str:
     equivalent = sorted(methods.keys() & EQUIVALENT_METHODS)
     for name, run in methods.items():
         if name not in EQUIVALENT_METHODS and (name != "fit" or not equivalent):
-            raise LeftToSklearn(run.reason or f"method={name!r} trains other models than fit")
+            raise LeftToSklearn(run.reason or f"method={name!r} and fit give different models")
         if name in _GROWING_METHODS and unset_seeds(run.estimator):
             raise LeftToSklearn("random_state is None, so results differ between runs")
         if name in _CONVERGED_METHODS:
@@ -225,10 +225,10 @@ def _check_converges(estimator: Any) -> None:
 def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
     """Return ``sample_weight``; raise an error if ``fit`` has any other argument."""
     if others := params.keys() - {"sample_weight"}:
-        raise LeftToSklearn(f"fit has the arguments {', '.join(sorted(others))}")
+        raise LeftToSklearn(f"fit is called with the arguments {', '.join(sorted(others))}")
     weights = params.get("sample_weight")
     if weights is not None and isinstance(estimator, Pipeline):
-        raise LeftToSklearn("fit of a Pipeline has the argument sample_weight")
+        raise LeftToSklearn("fit of a Pipeline is called with sample_weight")
     return weights
 
 
@@ -419,7 +419,7 @@ def _fit_path(
     if path.positive:
         raise LeftToSklearn("positive is True")
     if params or sample_weight is not None:
-        raise LeftToSklearn("fit has the argument sample_weight")
+        raise LeftToSklearn("fit is called with further arguments, such as sample_weight")
     X, y = indexable(X, y)
     if np.size(X) < _MIN_ENTRIES:
         raise LeftToSklearn("X is small, so scikit-learn's paths are as fast")

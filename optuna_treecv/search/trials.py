@@ -537,7 +537,7 @@ def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
     if n_unknown:
         raise ValueError(
             f"refit='one_se' needs fold scores, but {n_unknown} earlier trials have no stored "
-            "fold scores; pass store from the first run on, or use refit=True instead."
+            "fold scores; use refit=True, or a new study and a store, instead."
         )
 
 
@@ -569,7 +569,6 @@ def row_by_one_se(
     if best.number not in contest.folds_of([best]):
         raise ValueError(
             f"refit='one_se' needs the fold scores of the best trial {best.number}, which an "
-            "earlier run has not stored; pass store from the first run on, or use refit=True "
-            "instead."
+            "earlier run has not stored; use refit=True, or a new study and a store, instead."
         )
     return numbers.index(choice_of(contest, "one_se", simpler, 0.95).trial.number)

@@ -214,7 +214,7 @@ class Choice(HasInterval):
             "corrected for the choice": honest
             and f"{honest.mean:.6g} ({honest.interval.low:.6g} to {honest.interval.high:.6g})",
             "interval": interval and f"{interval.low:.6g} to {interval.high:.6g}",
-            "it covers": interval and interval.target,
+            "target of the interval": interval and interval.target,
             "best trial": self.best.number,
             "within one standard error of it": _shorten(self.within_one_se),
             "not distinguishable from it": _shorten(self.not_distinguishable),
@@ -378,7 +378,7 @@ def _interval(contest: Contest, trial: FrozenTrial, level: float) -> Interval | 
     if len(contest.trials) == 1:
         return interval
     trials = f"{len(contest.trials):,} trials on the same folds"
-    note = f"It was chosen among {trials}, so its mean looks better than it is."
+    note = f"The trial was chosen among {trials}, so its mean score is optimistic."
     return replace(interval, note=note)
 
 

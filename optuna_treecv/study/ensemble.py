@@ -200,8 +200,8 @@ def ensemble_of(
     if not trials:
         example = "absolute_error" if classes is None else "log_loss"
         raise ValueError(
-            f"ensemble needs trials whose out-of-fold output of {method} is known, got none; add "
-            f"a score that is computed from it to scoring, for example {example!r}, instead."
+            f"ensemble needs trials whose out-of-fold output of {method} is known, got none; use "
+            f"scoring with a score that is computed from {method}, such as {example!r}, instead."
         )
     candidates = Candidates(run, tested, outputs, size)
     selected, output = candidates.select()

@@ -336,7 +336,7 @@ class Evaluator:
                 self.cross_validation.warn_once(
                     "first pass",
                     lambda: (
-                        f"trial {trial.number} and similar trials are not pruned: "
+                        f"trial {trial.number} and similar trials are not pruned, because "
                         f"{run.early_report_error}"
                     ),
                 )

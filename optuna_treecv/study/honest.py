@@ -338,7 +338,7 @@ def _losses(
         raise ValueError(
             "honest needs the scores of rows, or the scores of several folds with n_repeats=1, "
             f"but scoring={run.request.scoring.name!r} provides neither; use row_losses=True in "
-            "the objective if the score is a mean over rows."
+            "treecv_objective if the score is a mean over rows."
         )
     return load_fold_losses()
 
@@ -390,13 +390,13 @@ def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str
         numbers = f"{', '.join(map(str, left_out[:8]))}{', ...' if len(left_out) > 8 else ''}"
         yield (
             f"The row and fold scores of trials {numbers} are unknown, so the correction is too "
-            "small; use a store or row_losses=True to keep the scores."
+            "small; use a store, or row_losses=True in treecv_objective, to keep the scores."
         )
     n_units = len(losses.shares)
     if (correlation := block_correlation(losses, chosen)) > _MAX_CORRELATION:
         yield (
-            f"Neighboring blocks of rows are correlated ({correlation:.2f}), so the interval may "
-            "be too narrow."
+            f"The losses of neighbouring blocks of rows are correlated ({correlation:.2f}), so "
+            "the interval may be too narrow."
         )
     elif losses.by == "folds" and n_units < MIN_FOLDS:
         yield f"A bootstrap of only {n_units} folds is unreliable; use more folds instead."

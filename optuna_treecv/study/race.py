@@ -517,7 +517,7 @@ def evaluate_reporting(
                 if race is not None:
                     race.before_trees(event)
                 _report(trial, event.value, event.step)
-                progress = f"after {event.n_trees} trees of {event.n_folds} of {n_folds} folds"
+                progress = f"after {event.n_trees} trees in {event.n_folds} of {n_folds} folds"
                 if event.n_folds == n_folds and event.n_left == 0:
                     continue  # the last report would come after the evaluation
             elif is_early or is_growing:

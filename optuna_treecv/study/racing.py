@@ -304,9 +304,9 @@ class RacingPruner(optuna.pruners.BasePruner):
             last_comparison = self._comparisons.get((study.study_name, trial.number))
         if last_comparison is None and trial.last_step is not None:
             self.warn_once(
-                f"RacingPruner has no effect, because trial {trial.number} has only reported "
-                "values; use an objective that treecv_objective creates, which also compares "
-                "trials."
+                f"RacingPruner has no effect, because the objective of trial {trial.number} "
+                "reports values but does not compare trials; use an objective that "
+                "treecv_objective creates instead."
             )
         if last_comparison is None:
             return False

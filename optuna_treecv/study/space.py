@@ -351,8 +351,8 @@ class Space:
             other = trial.distributions.get(name)
             if other is not None and not axis.has_codes_of(other):
                 raise ValueError(
-                    f"{argument} has {name}={trial.params[name]!r}, from {other}, but this "
-                    f"objective searches {axis.distribution}."
+                    f"{argument} has {name}={trial.params[name]!r} from the distribution {other}, "
+                    f"but this objective searches {axis.distribution}."
                 )
         return self._at_values(trial.params, argument, not self.axes, n_epochs)
 
@@ -592,7 +592,7 @@ def check_given(
     for name in values:
         if name not in names and not may_have_more:
             names = ", ".join(map(repr, names))
-            raise ValueError(f"{argument} must have values for {names} alone, got {name!r} too.")
+            raise ValueError(f"{argument} must have values only for {names}, got also {name!r}.")
 
 
 def _with_values(estimator: Estimator, values: Params) -> Estimator:

@@ -104,8 +104,8 @@ def broken(array, value):
         ),
         (
             {"cv": ShuffleSplit(12, random_state=0), "method": "treecv"},
-            f"{NO_TREE} ShuffleSplit tests row .* in more splits than others; use method='fit' or "
-            "method='standard' instead",
+            f"{NO_TREE} ShuffleSplit tests row .* in more splits than other rows; use "
+            "method='fit' or method='standard' instead",
         ),
         ({"cv": GroupKFold(3)}, "groups must be given with cv=GroupKFold"),
         (
@@ -696,7 +696,7 @@ def test_params_of_another_search_space(searched):
     for params, match in (
         ({}, "params must have a value for 'alpha', got only {}"),
         ({"lambda": 0.1}, "params must have a value for 'alpha', got only {'lambda': 0.1}"),
-        ({"alpha": 0.1, "beta": 2}, "params must have values for 'alpha' alone, got 'beta' too"),
+        ({"alpha": 0.1, "beta": 2}, "params must have values only for 'alpha', got also 'beta'"),
         ([0.1], r"params must be a dict of parameter values, got \[0.1\]"),
     ):
         with pytest.raises(ValueError, match=match):

@@ -370,10 +370,10 @@ def test_a_pruned_trial_has_no_pooled_score(data, tmp_path):
     ("options", "says"),
     [
         ({"scoring": ["error", "error"]}, "scoring must have distinct names"),
-        ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must not contain a score twice"),
+        ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must contain each score only once"),
         ({"scoring": {"error", "roc_auc"}}, "several of these in a list or dict"),
-        ({"scoring": []}, "scoring must have one or more scores by name"),
-        ({"scoring": {1: "error"}}, "scoring must have one or more scores by name"),
+        ({"scoring": []}, "scoring must contain at least one score, and"),
+        ({"scoring": {1: "error"}}, "scoring must contain at least one score, and"),
         ({"scoring": ["error", None]}, "scoring must be None, a loss name"),
         ({"scoring": ["error", "roc_ac"]}, "did you mean 'roc_auc'"),
         ({"scoring": ["error", "squared_error"]}, "scoring='squared_error' is not for a class"),

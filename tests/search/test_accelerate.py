@@ -298,7 +298,7 @@ def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
         "return_train_score is True",
         calls[1].reason,
         "return_estimator is True",
-        "fit has the argument sample_weight",
+        "fit is called with further arguments, such as sample_weight",
         "X is small, so scikit-learn's paths are as fast",
     ]
     with pytest.raises(ValueError, match="error"):

@@ -1298,7 +1298,7 @@ def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
         ),
         (
             {"sampler": optuna.samplers.RandomSampler()},
-            "^sampler must be None if param_grid is given, because all points of the grid",
+            "^sampler must be None if param_grid is given, because all candidates of the grid",
         ),
         ({"refit": "one_e"}, "^refit must be True, False, 'one_se' or a callable, got 'one_e'"),
         ({"refit": 3}, "^refit must be"),

@@ -153,7 +153,7 @@ def test_a_later_trial_without_a_first_pass_goes_on_without_reports(report, prun
     said = [str(one.message) for one in caught if "are not pruned" in str(one.message)]
     made = "progressive" if report == "auto" else report
     assert len(said) == 1 and said[0].startswith(
-        f"trial 1 and similar trials are not pruned: report={made!r} needs method='treecv',"
+        f"trial 1 and similar trials are not pruned, because report={made!r} needs "
     )
     assert study.best_trial.params["kind"] == "tree"
     # Trials that report are compared with the best of their own kind, also in a new process.

@@ -160,7 +160,7 @@ def test_the_interval_of_the_chosen_trial(binary):
     assert (choice.interval.low, choice.interval.high) == (alone.low, alone.high)
     assert choice.interval.target == alone.target
     assert "chosen among 15 trials on the same folds" in choice.interval.note
-    assert "looks better than it is" in choice.interval.note
+    assert "so its mean score is optimistic" in choice.interval.note
     assert f"Choice(trial_number={choice.trial.number}, " in repr(choice)
     own, single = searched(binary, n_trials=1)
     assert select(single, own).interval.note == ""

@@ -71,7 +71,7 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
         why_not = _why_not(request, kind, last)
     if kind is None or why_not:
         advice = (
-            f"method={name!r} must have an ensemble that grows tree by tree, alone or as the last "
+            f"method={name!r} needs an ensemble that grows tree by tree, alone or as the last "
             f"step of a Pipeline, but {why_not}; use method='auto' instead."
         )
         free = () if kind else request.estimator.get_params(deep=True)
@@ -124,8 +124,7 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
         if getattr(last, name) or prefix + name in searched:
             raise ValueError(
                 f"truncate must be False if {name} is given or searched, because truncated trees "
-                "then differ from trees that are grown to the same depth by more than chance; got "
-                "True."
+                "then differ systematically from trees that are grown to the same depth, got True."
             )
     pools = scoring is not None and isinstance(scoring.first, Pooled)
     if is_best and (n_repeats > 1 or pools):

@@ -102,7 +102,7 @@ def plan_neighbors(request: Request) -> Plan | Declined:
     reason = parts if isinstance(parts, str) else _find_reason_declined(request, parts)
     if isinstance(parts, str) or reason:
         advice = (
-            "method='neighbors' must have a KNeighborsClassifier or a KNeighborsRegressor, alone "
+            "method='neighbors' needs a KNeighborsClassifier or a KNeighborsRegressor, alone "
             f"or as the last step of a Pipeline, but {reason}; use method='auto' instead."
         )
         free = estimator.get_params() if isinstance(parts, str) else parts.parameters

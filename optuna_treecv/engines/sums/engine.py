@@ -56,13 +56,13 @@ class ExactPlan(SumsPlan):
         n_rows, folds = self.request.data.n_rows, cross_validation.folds_in_words
         reading = f"One reading of the {n_rows:,} rows serves all {folds}"
         is_slow = parts.names and parts.family.is_slow_left_out
-        why_slow = "needs a search for its model" if is_slow else ""
+        why_slow = "a search for its active columns" if is_slow else ""
         if parts.scaler is not None and parts.scaler.with_std:
-            why_slow = "changes the scales of the StandardScaler"
+            why_slow = "its own scales of the StandardScaler"
         if why_slow and cross_validation.n_folds == n_rows > _FEWER_FOLDS:
             return (
-                f"{reading}. Each held-out row {why_slow}, which takes most of the time; "
-                f"cv={_FEWER_FOLDS} takes a fraction of it."
+                f"{reading}. Each model needs {why_slow}, which takes most of the time; "
+                f"cv={_FEWER_FOLDS} takes a fraction of this time."
             )
         if parts.names:
             reading += f", and further values of {' and '.join(parts.parameters)} are nearly free"

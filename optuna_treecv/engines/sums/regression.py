@@ -96,7 +96,7 @@ class RidgeFolds(MomentFamily):
         if estimator.positive:
             return "positive=True has no closed form"
         if estimator.solver not in _SOLVERS:
-            return f"solver={estimator.solver!r} trains other models"
+            return f"solver={estimator.solver!r} gives other models"
         if estimator.alpha == 0 and not facts.is_requested:
             return "alpha=0 has no unique model if columns are linearly dependent"
         if facts.is_sparse:

@@ -70,7 +70,7 @@ def why_no_tree(request: Request) -> str:
     """Return the reason why the tree cannot evaluate the request; "" if it can."""
     cut, why_not = request.cross_validation.repeats[0].cut, why_no_passes(request)
     if not why_not and not isinstance(cut, Folds):
-        why_not = cut.why_no_tree or "the training sets of its folds grow"
+        why_not = cut.why_no_tree or "its training sets grow from fold to fold"
     return why_not
 
 
@@ -147,7 +147,7 @@ def why_naive_bayes_differs(request: Request) -> str:
         return "a training set lacks a class, so fit would not learn this class"
     has_zero = weights is not None and not np.all(weights)
     if has_zero and any(isinstance(model, CategoricalNB) for model in models):
-        return "CategoricalNB also learns the categories of rows of weight 0"
+        return "fit of CategoricalNB also learns the categories of rows with weight 0"
     if any(isinstance(model, GaussianNB) for model in models):
         if cross_validation.fact("squares overflow", lambda: _squares_overflow(request.data.X)):
             return "the sums of squares of the values in X overflow"

@@ -38,7 +38,7 @@ def plan_chain(request: Request) -> Plan | Declined:
     cut = request.cross_validation.repeats[0].cut
     why_not = why_no_passes(request)
     if not why_not and isinstance(cut, Folds):
-        why_not = "the training sets of its folds do not grow"
+        why_not = "its training sets do not grow from fold to fold"
     elif not why_not and isinstance(cut, Splits):
         why_not = "" if cut.grows else cut.why_no_tree
     if why_not:

@@ -257,12 +257,12 @@ class RemoteTree:
         if name and models.before is not None:
             raise ValueError(
                 "scoring must only use predictions for a Pipeline on remote rows, got "
-                f"{name!r}, which is called with fitted estimators."
+                f"{name!r}, which needs fitted estimators."
             )
         if name and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             raise ValueError(
                 "scoring must only use predictions if a fold has rows in several blocks, got "
-                f"{name!r}, which is called with fitted estimators; use more folds or fewer "
+                f"{name!r}, which needs fitted estimators; use more folds or fewer "
                 "workers instead."
             )
         self.blocks, self.n_updates, self.fitted = blocks, 0, None

@@ -84,7 +84,7 @@ def _find_reason_declined(request: Request) -> str:
     if not isinstance(estimator, HistTree):
         return f"{name_of(estimator)} is neither a HistTreeClassifier nor a HistTreeRegressor"
     if not isinstance(folds, Folds):
-        reason = folds.why_no_tree or "the training sets of its folds grow"
+        reason = folds.why_no_tree or "the training sets grow from fold to fold"
         return f"the folds are not a partition of the rows: {reason}"
     if folds.n_tested == folds.n_folds:
         if request.settings.method == "auto":

@@ -528,7 +528,7 @@ def test_the_objective_explains_itself():
         cv="loo",
         param_grid={"ridge__alpha": [1]},
     )
-    assert "cv=1000 takes a fraction of it" in scaled.explain()
+    assert "cv=1000 takes a fraction of this time" in scaled.explain()
     with pytest.raises(ValueError, match="^params must be given if a callable"):
         treecv_objective(lambda trial: Ridge(), X, Y).explain()
 

@@ -532,7 +532,7 @@ def test_splits_that_are_no_partition_are_fitted():
         ({"cv": "loo"}, "cv must have folds of several rows .*cv=10 or method='fit'"),
         ({"cv": 400}, "cv must have folds of several rows"),
         ({"method": "treecv"}, "method must be 'auto', 'forest', 'fit' or 'standard'"),
-        ({"method": "exact"}, "method='exact' must have an estimator whose models follow"),
+        ({"method": "exact"}, "method='exact' needs an estimator whose models follow"),
         ({"method": "progressive"}, "partial_fit"),
         ({"order": "random"}, "order must be 'fixed'"),
         ({"cv": 401}, "cv must be between 2 and the number of rows"),
