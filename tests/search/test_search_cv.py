@@ -1028,7 +1028,7 @@ def test_one_seed_gives_the_same_search(two_classes):
 def test_warnings_point_to_the_line_that_called_fit(two_classes):
     X, y = two_classes
     search = search_of(SGDClassifier(), {"alpha": [0.1, 1.0]}, method="treecv")
-    with pytest.warns(UserWarning, match="the final fit makes one pass, too") as caught:
+    with pytest.warns(UserWarning, match="also in the final fit, because") as caught:
         search.fit(X, y)
     assert caught[0].filename == __file__
 

@@ -150,9 +150,9 @@ class Drawing:
 @pytest.mark.parametrize(
     ("nameless", "why"),
     [
-        ({"X": pandas.DataFrame({"a": X[:, 0], "b": [[1]] * 120})}, "X or y holds objects"),
-        ({"scoring": Drawing()}, "the code or the state of the scorer drawing"),
-        ({"params": {"other": np.random.RandomState(0)}}, "params holds an object"),
+        ({"X": pandas.DataFrame({"a": X[:, 0], "b": [[1]] * 120})}, "X or y contains objects"),
+        ({"scoring": Drawing()}, "the code or state of the scorer drawing"),
+        ({"params": {"other": np.random.RandomState(0)}}, "params contains an object"),
     ],
 )
 def test_what_has_no_name_is_not_taken_for_the_same(nameless, why):

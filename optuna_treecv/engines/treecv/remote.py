@@ -366,8 +366,8 @@ def _reason_against_remote(request: Request) -> str:
         or sparse.issparse(request.data.X.sample)
     ):
         return (
-            "its steps need all rows in one place (except StandardScaler steps of dense rows "
-            "before an estimator of this package)"
+            "its steps need all rows in one place (except a StandardScaler of dense rows before "
+            "an estimator of this package)"
         )
     if settings.order == "random":
         return "order='random' reads the rows of each phase in a random order"

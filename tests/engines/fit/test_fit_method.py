@@ -641,13 +641,13 @@ def test_a_search_that_mixes_fits_with_one_pass_says_so():
 
 def test_orders_and_repeats_that_change_no_fit_are_refused():
     model = DecisionTreeClassifier(random_state=0)
-    with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', whose"):
+    with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', because"):
         tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
     for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
-        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
+        with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
             tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
     for cv in ("loo", 60):  # whose folds are permuted only
-        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
+        with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
             tree_cross_validate(model, X_CLASSES[:60], Y_CLASSES[:60], cv=cv, n_repeats=2)
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
         result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
@@ -655,7 +655,7 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     # A seed changes no model of these.
     solvers = LogisticRegression(solver="saga"), LogisticRegression(), Ridge(), svm.SVC()
     for model, method in zip(solvers, ("newton", "fit", "exact", "fit"), strict=True):
-        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
+        with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
             tree_cross_validate(
                 make_pipeline(StandardScaler(), model),
                 *(X_CLASSES, Y_CLASSES),

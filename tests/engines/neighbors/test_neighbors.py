@@ -399,7 +399,7 @@ def test_wrong_numbers_of_neighbours_are_errors_of_fits(k: Any) -> None:
 )
 def test_others_are_refused_with_a_reason(model: Any, why: str) -> None:
     X = np.abs(table(30, 30, "normal", 0))
-    with pytest.raises(ValueError, match=f"method='neighbors' must have.*{why}"):
+    with pytest.raises(ValueError, match=f"method='neighbors' needs.*{why}"):
         tree_cross_validate(model, X + X.T, np.arange(30) % 2, cv=KFold(3), method="neighbors")
 
 

@@ -262,7 +262,7 @@ def test_the_best_trial_of_a_study(binary, tmp_path):
     ridge = treecv_objective(Ridge(), X, y, param_grid={"alpha": [1.0]})
     of_ridge = optuna.create_study()
     of_ridge.optimize(ridge, n_trials=1)
-    with pytest.raises(ValueError, match="^kind must be 'refit' unless linear models are trained"):
+    with pytest.raises(ValueError, match="^kind must be 'refit' unless linear models, such as"):
         ridge.best_estimator(of_ridge, kind="kfold_average")
     with pytest.raises(ValueError, match="kind must be one of 'refit', 'kfold_average'"):
         objective.best_estimator(study, kind="average")
