@@ -641,7 +641,9 @@ def test_a_search_that_mixes_fits_with_one_pass_says_so():
 
 def test_orders_and_repeats_that_change_no_fit_are_refused():
     model = DecisionTreeClassifier(random_state=0)
-    with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', because"):
+    with pytest.raises(
+        ValueError, match="^order must be 'fixed' for .* with method='fit', because"
+    ):
         tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
     for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
         with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
