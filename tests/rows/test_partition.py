@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
 import pytest
+from recorder import Recorder
+from recorder import recurrence
+from recorder import trained_on
 import reference
 
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.engines.treecv.passes import StandardPlan
 from optuna_treecv.engines.treecv.trained import Training
 import optuna_treecv.engines.treecv.walk
-from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.engines.treecv.walk import walk_tree
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
-from optuna_treecv.rows.partition import rows_of
 from optuna_treecv.testing import treecv
 
 
@@ -32,22 +33,6 @@ def walk_standard(plan, learner, test, blocks, n_jobs):
     plan_of_folds = SimpleNamespace(request=request)
     training = Training(plan_of_folds, repeat, learner, SimpleNamespace(test_leaf=test))
     return StandardPlan.test_folds(plan_of_folds, training)
-
-
-class Recorder:
-    """A learner whose state is the list of rows that it was trained on."""
-
-    rows = SimpleNamespace(file=None)
-
-    def start(self):
-        return []
-
-    def update(self, state, phase):
-        rows = rows_of(phase)
-        state.extend(range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist())
-
-    def snapshot(self, state):
-        return list(state)
 
 
 @st.composite
@@ -61,23 +46,6 @@ def plans(draw):
         )
         bounds = np.array([0, *sorted(inner), n_rows], np.int64)
     return Partition(n_rows, n_folds, bounds, draw(st.booleans()), draw(st.integers(0, 2**64 - 1)))
-
-
-def trained_on(plan, walk=walk_tree, n_jobs=1, most=32):
-    """Return the training rows of each fold's model, in order, and the counted row updates."""
-    learner = Recorder()
-    fed = {}
-
-    def test_leaf(fold, state):
-        assert fold.first not in fed, "a fold is tested once"
-        fed[fold.first] = list(state)
-
-    def test(node, state, *rows):
-        return walk_to_leaves(plan, learner, test_leaf, node, state)
-
-    done = list(walk(plan, learner, test, plan.blocks(most), n_jobs))
-    assert [node for node, _ in done] == plan.blocks(most)
-    return fed, sum(n_updates for _, n_updates in done)
 
 
 def assert_every_other_row_once(plan, fed):
@@ -106,18 +74,6 @@ def test_standard_trains_every_other_row_once(plan):
     fed, n_updates = trained_on(plan, walk_standard)
     assert_every_other_row_once(plan, fed)
     assert n_updates == (plan.n_folds - 1) * plan.n_rows
-
-
-def recurrence(plan, first, last):
-    """Return the row updates below a node.
-
-    Its two children are together trained on each of its rows once.
-    """
-    if last - first == 1:
-        return 0
-    middle = (first + last + 1) // 2
-    own = plan.begin(last) - plan.begin(first)
-    return own + recurrence(plan, first, middle) + recurrence(plan, middle, last)
 
 
 @given(st.integers(2, 3000), st.data())

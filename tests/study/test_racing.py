@@ -8,6 +8,7 @@ import pickle
 import warnings
 
 from conftest import data_of
+from early_scores import evaluation_of
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -17,7 +18,6 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 import pytest
 from sklearn.tree import DecisionTreeClassifier
-from test_early_scores import evaluation_of
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor

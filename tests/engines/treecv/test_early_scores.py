@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 from conftest import data_of
+from early_scores import evaluation_of
 from hypothesis import given
 from hypothesis import strategies as st
 import numpy as np
@@ -32,13 +33,11 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.row_scores import NESTED_STEP
 from optuna_treecv.core.row_scores import spine_length
 from optuna_treecv.core.row_scores import spine_steps
-from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.walk import spine_phases
@@ -53,11 +52,6 @@ ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
 @pytest.fixture(autouse=True)
 def quiet():
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-def evaluation_of(X, y, *, cache=None, report="progressive", **options):
-    settings = Settings(report=report, **options)
-    return CrossValidation.of(X, y, settings, cache=cache, with_others=cache is not None)
 
 
 def evaluated_early(estimator, evaluation):

@@ -9,23 +9,23 @@ from math import inf
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
+from kernel_cases import CLASSIFIERS
+from kernel_cases import FLOATS
+from kernel_cases import fresh
+from kernel_cases import name_of
+from kernel_cases import REGRESSORS
+from kernel_cases import takes_sparse
+from kernel_cases import weights as model_of
+from kernel_families import CASES
+from kernel_families import FAMILIES
+from kernel_families import N_ROWS
+from kernel_families import trained
+from kernel_families import VALUES
 import numpy as np
 from pairs import pairs
 import pytest
 import reference
 from scipy import sparse
-from test_golden_states import CASES
-from test_golden_states import FAMILIES
-from test_golden_states import N_ROWS
-from test_golden_states import trained
-from test_golden_states import VALUES
-from test_kernels import CLASSIFIERS
-from test_kernels import FLOATS
-from test_kernels import fresh
-from test_kernels import name_of
-from test_kernels import REGRESSORS
-from test_kernels import takes_sparse
-from test_kernels import weights as model_of
 
 from optuna_treecv.engines.treecv.kernels.gaussian import Gaussian
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans

@@ -5,6 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
+from lane_families import assert_same_bits
+from lane_families import FAMILIES
+from lane_families import fits
+from lane_families import make
 import numpy as np
 from pairs import pairs
 import pytest
@@ -28,100 +32,9 @@ from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import layout_for
-from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Partition
-
-ALPHAS = (*np.geomspace(1e-7, 1e3, 11), 1e300, 5e-324)
-LANES_OF_SGD = [
-    *((0.01, eta, np.inf) for eta in (1e-6, 0.003, "auto", 0.1, 0.7, 3.0, 300.0)),
-    (9.9, "auto", 0.5),
-    *((alpha, 0.1, 0.5) for alpha in (0.0, 1e-4, 1.0, 9.0, 10.0, 19.0, 1e5)),
-    (1e-4, 0.5, 1e-3),
-    (1e-4, 0.5, 1e300),
-]
-LANES_OF_SVRG = [
-    *((0.01, eta) for eta in (1e-6, 0.003, "auto", 0.1, 0.7, 3.0, 300.0)),
-    *((alpha, 0.1) for alpha in (0.0, 1e-4, 1.0, 9.0, 9.99, 10.0, 19.0, 1e5)),
-    (9.9, "auto"),
-]
-FAMILIES = {
-    "PEGASOS": [PegasosClassifier(alpha) for alpha in ALPHAS],
-    "averaged PEGASOS": [PegasosClassifier(alpha, average=True) for alpha in ALPHAS],
-    "projected PEGASOS": [PegasosClassifier(alpha, project=True) for alpha in ALPHAS],
-    "averaged projected PEGASOS": [
-        PegasosClassifier(alpha, average=True, project=True, fit_intercept=False)
-        for alpha in ALPHAS
-    ],
-    **{
-        f"SGD, {name}": [
-            AveragedSGDClassifier(alpha=alpha, step_size=step_size, radius=radius, **options)
-            for alpha, step_size, radius in LANES_OF_SGD
-        ]
-        for name, options in {
-            "averaged": {},
-            "last iterate": {"average": False, "loss": "log_loss"},
-            "tail average": {"average_start": 13, "learning_rate": "invscaling"},
-            "other decay": {"loss": "log_loss", "learning_rate": "invscaling", "power_t": 0.3},
-        }.items()
-    },
-    **{
-        f"SGD, {loss}": [
-            AveragedSGDRegressor(loss, alpha=alpha, step_size=step_size, radius=radius)
-            for alpha, step_size, radius in LANES_OF_SGD
-        ]
-        for loss in ("squared_error", "huber", "epsilon_insensitive")
-    },
-    **{
-        f"SVRG, {name}": [
-            StreamingSVRGClassifier(
-                alpha=alpha,
-                step_size=step_size,
-                initial_batch_size=4,
-                **{"inner_steps": 7, **options},
-            )
-            for alpha, step_size in LANES_OF_SVRG
-        ]
-        for name, options in {
-            "geometric": {},
-            "factorial": {"schedule": "factorial", "fit_intercept": False},
-            "warm": {"warm_stages": 2, "batch_growth": 1.5, "random_state": 3},
-            "batch and inner phase alike": {"inner_steps": "auto"},
-        }.items()
-    },
-    **{
-        f"SVRG, {loss}": [
-            StreamingSVRGRegressor(
-                loss, alpha=alpha, step_size=step_size, initial_batch_size=5, inner_steps=9
-            )
-            for alpha, step_size in LANES_OF_SVRG
-        ]
-        for loss in ("squared_error", "huber")
-    },
-    "LSQSGD": [
-        *(LSQSGDRegressor(step_size=step_size) for step_size in (1e-3, "auto", 1.0)),
-        *(LSQSGDRegressor(radius=radius) for radius in (0.01, 2.0)),
-    ],
-}
-
-
-def fits(family, n_classes, **_):
-    """Return whether a family learns as many classes; regressors learn none."""
-    return (n_classes == 0) == is_regressor(FAMILIES[family][0])
-
-
-def make(dtype=np.float64, is_sparse=False, n_classes=2, n_rows=60, n_features=9, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n_rows, n_features)).round(1)
-    X[rng.random(X.shape) < 0.4] = 0
-    X[::7] = 0
-    y = np.abs((X[:, 0] + rng.normal(size=n_rows)).round()).astype(int) % max(1, n_classes)
-    y[:n_classes] = range(n_classes)
-    if n_classes == 0:
-        y = X[:, 0] - X[:, -1] + rng.normal(size=n_rows)
-    X = X.astype(dtype)
-    return (sparse.csr_matrix(X) if is_sparse else X), y
 
 
 def outputs_of(estimators, X, y, cv, order, lanes):
@@ -136,12 +49,6 @@ def outputs_of(estimators, X, y, cv, order, lanes):
         learner.walk_subtree(plan, plan.root, learner.start(), out)
         found.append(out.reshape(len(part), plan.n_rows, -1))
     return np.concatenate(found)
-
-
-def assert_same_bits(one, other):
-    np.testing.assert_array_equal(one, other)  # treats NaN as equal
-    finite = np.isfinite(one)
-    assert one[finite].tobytes() == other[finite].tobytes()  # distinguishes 0 from -0
 
 
 @pytest.mark.slow

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from lane_families import assert_same_bits
+from lane_families import FAMILIES
+from lane_families import fits
+from lane_families import make
 import numpy as np
 from pairs import pairs
 import pytest
-from test_lanes import assert_same_bits
-from test_lanes import FAMILIES
-from test_lanes import fits
-from test_lanes import make
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
@@ -109,7 +109,7 @@ def test_taking_lanes_checks_its_arguments():
     with pytest.raises(ValueError, match="2 models, got 1"):
         two.take(three, state, np.array([0]), out)
     for unlike in (averaged, other):
-        with pytest.raises(ValueError, match="alike"):
+        with pytest.raises(ValueError, match="same layout"):
             unlike.take(three, state, np.array([0, 1]), np.zeros(unlike.state_bytes, np.uint8))
     with pytest.raises(ValueError, match="bytes"):
         two.take(three, state[:-1], np.array([0, 1]), out)

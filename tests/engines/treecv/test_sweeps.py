@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
 import pytest
-from test_partition import Recorder
-from test_partition import trained_on
+from recorder import Recorder
+from recorder import trained_on
 
 from optuna_treecv.engines.treecv.sweeps import piece_bounds
 from optuna_treecv.engines.treecv.sweeps import rows_to_read

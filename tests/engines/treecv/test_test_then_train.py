@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from kernel_cases import CLASSIFIERS
+from kernel_cases import FLOATS
+from kernel_cases import fresh
+from kernel_cases import name_of
+from kernel_cases import prepared
+from kernel_cases import REGRESSORS
+from kernel_cases import takes_sparse
 import numpy as np
 from pairs import pairs
 import pytest
 from scipy import sparse
-from test_kernels import CLASSIFIERS
-from test_kernels import FLOATS
-from test_kernels import fresh
-from test_kernels import name_of
-from test_kernels import prepared
-from test_kernels import REGRESSORS
-from test_kernels import takes_sparse
 
 from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.rows.memory import aligned_empty
