@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 import pickle
 
 from ids import said
@@ -10,7 +9,6 @@ import numpy as np
 from optuna.distributions import FloatDistribution
 from pairs import pairs
 import pytest
-from scipy import sparse
 from sklearn.base import clone
 
 from optuna_treecv import AveragedSGDClassifier
@@ -21,10 +19,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.engines.treecv.learners.compiled import Lanes
 from optuna_treecv.engines.treecv.learners.compiled import settings_key
 from optuna_treecv.rows.data import Data
-from optuna_treecv.rows.partition import Partition
 
 CLASSIFIERS = [
     PegasosClassifier(0.01),
@@ -34,7 +30,6 @@ CLASSIFIERS = [
     AveragedSGDClassifier("log_loss", batch_size=3),
     StreamingSVRGClassifier(initial_batch_size=5, inner_steps=9, random_state=0),
 ]
-IN_LANES = [one for one in CLASSIFIERS if one.lane_parameters]
 
 
 def rare_class(n_classes=2, dtype=np.float64, n_rows=90):
@@ -63,19 +58,6 @@ def assert_same(one, other):
 # Dicts.
 
 
-@pytest.mark.parametrize(
-    *pairs(dtype=[np.float64, np.float32], n_classes=[2, 3], estimator=CLASSIFIERS), ids=said
-)
-def test_a_dict_is_the_same_as_weights_of_rows(estimator, n_classes, dtype):
-    X, y, weights = rare_class(n_classes, dtype)
-    of_classes = {0: 0.3, 1: 1, n_classes - 1: 4.1}
-    of_rows = np.array([of_classes[c] for c in y])
-    expected = in_order(estimator).fit(X, y, sample_weight=of_rows)
-    assert_same(in_order(estimator, class_weight=of_classes).fit(X, y), expected)
-    assert not np.array_equal(learned(in_order(estimator).fit(X, y)), learned(expected))
-    both = in_order(estimator, class_weight=of_classes).fit(X, y, sample_weight=weights)
-    expected = in_order(estimator).fit(X, y, sample_weight=of_rows * weights.astype(dtype))
-    assert_same(both, expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -136,13 +118,6 @@ def test_keys_do_not_depend_on_the_order_of_a_dict_nor_on_the_type_of_its_labels
     assert key({1: 3}) == key({0: 1, 1: 3})
     assert len({key(c) for c in (None, "balanced", {1: 3}, {0: 3}, {0: 0.5, 1: 3})}) == 5
     assert key("balanced", n_seen=0) != key(None, n_seen=0)
-
-
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
-def test_class_weights_act_from_the_first_row_on(estimator):
-    for n_seen in (0, 1, 5, 20, 10**6):
-        assert "class_weight" in estimator.bound(n_seen)
-    assert "class_weight" not in estimator.lane_parameters
 
 
 @pytest.mark.parametrize(
@@ -243,44 +218,6 @@ def test_balanced_is_the_inverse_frequency_among_the_rows_so_far(estimator, n_cl
     assert_same(clone(balanced).fit(X, y), clone(balanced).fit(X, y, sample_weight=1.0))
 
 
-def test_balanced_comes_close_to_the_frequencies_of_all_rows():
-    y = rare_class(n_rows=20_000)[1]
-    found = weights_so_far(y, np.ones(len(y)), 2)[-100:]
-    expected = (len(y) / (2 * np.bincount(y)))[y[-100:]]
-    np.testing.assert_allclose(found, expected, rtol=0.02)
-
-
-@pytest.mark.parametrize(
-    *pairs(
-        is_sparse=[False, True],
-        dtype=[np.float64, np.float32],
-        class_weight=["balanced", {0: 0.2, 1: 3}],
-        estimator=CLASSIFIERS,
-        where=lambda estimator, is_sparse, **_: not is_sparse or estimator._takes_sparse,
-    ),
-    ids=said,
-)
-def test_an_estimator_is_its_learner(estimator, class_weight, dtype, is_sparse):
-    X, y, weights = rare_class(3, dtype)
-    if is_sparse:
-        X[abs(X) < 0.5] = 0
-        X = sparse.csr_array(X)
-    order = np.random.default_rng(1).permutation(len(y)).astype(np.uint32)
-    weighted = clone(estimator).set_params(class_weight=class_weight)
-    rows = Data(X, y).prepare(estimator.row_layout, order)
-    for given in (None, weights):
-        some = None if given is None else given[order]
-        of_rows = None if given is None else some.astype(dtype)
-        learner = weighted.make_learner(replace(rows, weights=of_rows), 0)
-        state = learner.start()
-        learner.update(state, slice(0, len(y)))
-        inside = learner.estimator(state)
-        outside = in_order(weighted).fit(X[order], y[order], sample_weight=some)
-        assert_same(inside, outside)
-        inside.set_params(shuffle=False).partial_fit(X, y, sample_weight=given)
-        assert_same(inside, outside.partial_fit(X, y, sample_weight=given))
-
-
 @pytest.mark.parametrize("cv", [7, 90])
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -314,7 +251,7 @@ def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, is_weighte
 def test_a_cache_is_not_shared_by_different_class_weights(estimator):
     X, y, _ = rare_class()
     cache = ModelCache()
-    different = [None, "balanced", {1: 5}, {0: 5}, None, "balanced"]
+    different = [None, "balanced", {1: 5}, {0: 5}, None]
     alphas = {"alpha": FloatDistribution(0.001, 1)}
     for class_weight in different:
         weighted = clone(estimator).set_params(class_weight=class_weight)
@@ -329,35 +266,6 @@ def test_a_cache_is_not_shared_by_different_class_weights(estimator):
             assert found.test_score.tobytes() == alone.test_score.tobytes()
 
 
-# Estimators side by side.
-
-
-@pytest.mark.parametrize(
-    *pairs(
-        dtype=[np.float64, np.float32],
-        class_weight=["balanced", {0: 0.2, 1: 3}],
-        estimator=IN_LANES,
-    ),
-    ids=said,
-)
-def test_lanes_have_the_weights_of_classes(estimator, class_weight, dtype):
-    X, y, weights = rare_class(3, dtype)
-    rows = Data(X, y).prepare(estimator.row_layout, np.arange(len(y), dtype=np.uint32))
-    rows = replace(rows, weights=weights.astype(dtype))
-    plan = Partition(len(y), 9, None, True, 5)
-    learners = [
-        clone(estimator).set_params(alpha=alpha, class_weight=class_weight).make_learner(rows, 0)
-        for alpha in (0.001, 0.01, 0.1, 0.5, 1.0)
-    ]
-    lanes = Lanes(learners)
-    side_by_side = np.empty((5 * len(y), 3), dtype)
-    lanes.walk_subtree(plan, plan.root, lanes.start(), side_by_side)
-    for learner, found in zip(learners, side_by_side.reshape(5, len(y), 3), strict=True):
-        alone = np.empty((len(y), 3), dtype)
-        learner.walk_subtree(plan, plan.root, learner.start(), alone)
-        assert found.tobytes() == alone.tobytes()
-
-
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 0.2, 1: 3}])
 def test_many_are_as_one_by_one(class_weight):
     X, y, _ = rare_class(3)
@@ -368,19 +276,6 @@ def test_many_are_as_one_by_one(class_weight):
     for estimator, result in zip(many, found, strict=True):
         expected = tree_cross_validate(estimator, X, y, cv=8)
         assert result.test_score.tobytes() == expected.test_score.tobytes()
-
-
-def test_learners_share_the_weights_of_rows():
-    X, y, weights = rare_class()
-    rows = Data(X, y).prepare(CLASSIFIERS[0].row_layout, np.arange(len(y), dtype=np.uint32))
-    rows = replace(rows, weights=weights)
-    one, other, third = (
-        PegasosClassifier(alpha, class_weight={1: weight}).make_learner(rows, 0)
-        for alpha, weight in ((0.1, 2), (0.2, 2), (0.1, 3))
-    )
-    assert one.weights is other.weights
-    np.testing.assert_array_equal(third.weights, np.where(y == 1, 3 * weights, weights))
-    assert PegasosClassifier().make_learner(rows, 0).weights is weights
 
 
 # As an estimator.
@@ -405,16 +300,3 @@ def test_class_weights_do_not_act_in_scores():
     X, y, _ = rare_class()
     model = PegasosClassifier(class_weight={1: 50}, random_state=0).fit(X, y)
     assert model.score(X, y) == np.mean(model.predict(X) == y)
-
-
-@pytest.mark.parametrize("class_weight", ["balanced", {"b": 2.5}])
-def test_repr_clone_and_pickle(class_weight):
-    model = PegasosClassifier(class_weight=class_weight)
-    assert repr(model) == f"PegasosClassifier(class_weight={class_weight!r})"
-    assert clone(model).class_weight == pickle.loads(pickle.dumps(model)).class_weight
-    assert repr(PegasosClassifier()) == "PegasosClassifier()"
-    X, y, _ = rare_class()
-    model.fit(X, np.array(["a", "b"])[y])
-    assert_same(pickle.loads(pickle.dumps(model)), model)
-    with pytest.raises(TypeError, match="positional"):
-        PegasosClassifier(0.1, True, False, False, True, 0, class_weight)
