@@ -7,7 +7,6 @@ import pickle
 from ids import said
 import numpy as np
 from optuna.distributions import FloatDistribution
-from pairs import pairs
 import pytest
 from sklearn.base import clone
 
@@ -56,8 +55,6 @@ def assert_same(one, other):
 
 
 # Dicts.
-
-
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -20,7 +20,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
-from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GroupKFold
@@ -32,7 +31,6 @@ from sklearn.model_selection import TimeSeriesSplit
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
@@ -40,7 +38,6 @@ from sklearn.utils import get_tags
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
-from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
@@ -86,7 +83,7 @@ def response_of(estimator):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_the_order_is_that_of_the_twin(data):
     n_rows = data.draw(st.integers(2, 60) | st.integers(505, 600))
     cuts = sorted(data.draw(st.lists(st.integers(0, n_rows), min_size=3, max_size=3)))
@@ -148,32 +145,26 @@ def test_replays_of_many_rows_are_runs_of_neighbours():
     assert np.count_nonzero(np.diff(np.delete(rows, np.s_[::c]).astype(int)) == 1) < 20
 
 
-def test_each_of_many_rows_is_equally_likely_to_be_replayed():
-    n_rows, held, n_drawn = 700, (100, 150), 20_000
+@pytest.mark.parametrize(
+    ("n_rows", "held", "new", "n_epochs", "n_draws", "quantile"),
+    [
+        (23, (5, 11), (11, 13), 3, 4000, 40),  # 16 degrees of freedom
+        (700, (100, 150), (200, 209), 2, 4000, 767),  # 649: from within a run, and behind it
+    ],
+)
+def test_each_row_is_equally_likely_to_be_replayed(n_rows, held, new, n_epochs, n_draws, quantile):
+    """The sum of squares exceeds the quantile once in a thousand times."""
     counts = np.zeros(n_rows)
-    rows = np.empty(2 * 9, np.uint32)
-    for seed in range(n_drawn):
-        order_with_replays(seed, 200, 209, 17, False, *held, n_rows, 2, rows)
-        counts[rows[2 * (seed % 9) + 1]] += 1  # from within a run, and behind it
-    expected = n_drawn / 650
-    assert not counts[100:150].any()
-    chi_square = ((np.delete(counts, np.s_[100:150]) - expected) ** 2 / expected).sum()
-    assert chi_square < 767  # 649 degrees of freedom: exceeded once in a thousand times
-
-
-def test_each_row_is_equally_likely_to_be_replayed():
-    n_rows, held, n_drawn = 23, (5, 11), 0
-    counts = np.zeros(n_rows)
-    for seed in range(4000):
-        rows = np.empty(3 * 2, np.uint32)
-        order_with_replays(seed, 11, 13, 17, False, *held, n_rows, 3, rows)
-        counts[np.delete(rows, [0, 3])] += 1
-        n_drawn += 4
-    expected = n_drawn / 17
-    assert not counts[5:11].any()
-    seen = np.delete(counts, np.s_[5:11])
-    chi_square = ((seen - expected) ** 2 / expected).sum()
-    assert chi_square < 40  # 16 degrees of freedom: exceeded once in a thousand times
+    n_new = new[1] - new[0]
+    rows = np.empty(n_epochs * n_new, np.uint32)
+    for seed in range(n_draws):
+        order_with_replays(seed, *new, 17, False, *held, n_rows, n_epochs, rows)
+        replays = np.delete(rows, np.s_[::n_epochs])
+        counts[replays if n_rows < 512 else replays[seed % n_new]] += 1
+    assert not counts[slice(*held)].any()
+    seen = np.delete(counts, np.s_[slice(*held)])
+    expected = seen.mean()
+    assert ((seen - expected) ** 2 / expected).sum() < quantile
 
 
 def test_the_order_refuses_rows_that_are_held_out():
@@ -258,44 +249,26 @@ def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
     assert np.any(ours)
     assert np.array_equal(ours, theirs)
     assert np.array_equal(ours, by_twin)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_folds", [5, 60])
-@pytest.mark.parametrize(
-    "estimator",
-    [PegasosClassifier(average=True), AveragedSGDClassifier(), StreamingSVRGClassifier()],
-    ids=said,
-)
-def test_phases_on_wide_rows_are_undone_in_all_lanes(estimator, n_folds):
-    common, rare = (sparse.random(60, d, 4 / d, random_state=0) for d in (40, 20_000))
-    X = sparse.hstack([common, rare], "csr")
-    y = np.random.default_rng(0).integers(2, size=60)
-    models = [clone(estimator).set_params(alpha=alpha) for alpha in np.geomspace(1e-4, 1e-2, 12)]
-    options = {"cv": n_folds, "n_epochs": 3, "stratify": False, "scoring": "hinge"}
-    if isinstance(estimator, StreamingSVRGClassifier):
-        options["scoring"] = "log_loss"
-    together = tree_cross_validate_many(models, X, y, **options)
-    for model, result in zip(models, together, strict=True):
+    parameter = "step_size" if isinstance(estimator, LSQSGDRegressor) else "alpha"
+    models = [clone(estimator).set_params(**{parameter: v}) for v in (1e-4, 1e-3, 3e-3, 1e-2)]
+    options = {"cv": n_folds, "n_epochs": 3, "stratify": False}
+    for model, result in zip(
+        models, tree_cross_validate_many(models, X, y, **options), strict=True
+    ):
         alone = tree_cross_validate(model, X, y, **options)
         assert np.array_equal(result.test_score, alone.test_score)
 
 
-SPLITS = [
-    3,
-    8,
-    "loo",
-    KFold(4),
-    StratifiedKFold(3, shuffle=True),
-    GroupKFold(5),
-    TimeSeriesSplit(4),
-]
-SPLITS += [0.3, np.arange(60) % 7 - 1]
-
-
+SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5)]
+SPLITS += [TimeSeriesSplit(4), 0.3, np.arange(60) % 7 - 1]
 WALKS = list(product(SPLITS, ["fixed", "random"], ["treecv", "standard"]))
-# In Python all learners have one walk: each way to walk has one of them, and each of them each
-# option. Leave-one-out takes long there.
+# Each way to walk has three of the compiled learners, and one in Python, where all learners have
+# one walk and leave-one-out takes long.
+COMPILED_WALKS = [
+    (estimator, *walk)
+    for i, walk in enumerate(WALKS)
+    for estimator in COMPILED[(i + i // 4) % 3 :: 3]
+]
 IN_PYTHON = [
     (INCREMENTAL[(i + i // 4) % len(INCREMENTAL)], *walk)
     for i, walk in enumerate(walk for walk in WALKS if not isinstance(walk[0], str))
@@ -304,9 +277,7 @@ IN_PYTHON = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("estimator", "cv", "order", "method"),
-    [*((estimator, *walk) for estimator in COMPILED for walk in WALKS), *IN_PYTHON],
-    ids=said,
+    ("estimator", "cv", "order", "method"), [*COMPILED_WALKS, *IN_PYTHON], ids=said
 )
 def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, make_data):
     X, y = make_data(60, 4)
@@ -349,14 +320,17 @@ def _fold_of(cv, X, y):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", COMPILED, ids=said)
-@pytest.mark.parametrize("order", ["fixed", "random"])
+@pytest.mark.parametrize(
+    ("estimator", "order"),
+    [(one, ["fixed", "random"][number % 2]) for number, one in enumerate(COMPILED)],
+    ids=said,
+)
 def test_threads_lanes_and_caches_change_no_bit(estimator, order, make_data):
     X, y = make_data(83, 5)
     y = y.astype(float) if is_regressor(estimator) else y
     options = {"cv": 9, "order": order, "n_epochs": 4, "stratify": False}
     parameter = next(one for one in ("alpha", "step_size") if one in estimator.get_params())
-    values = [0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3]
+    values = [0.001, 0.003, 0.01, 0.1, 0.3]
     models = [clone(estimator).set_params(**{parameter: value}) for value in values]
     alone = [tree_cross_validate(model, X, y, **options).test_score for model in models]
     threads = [tree_cross_validate(model, X, y, n_jobs=3, **options) for model in models]
@@ -372,24 +346,6 @@ def test_threads_lanes_and_caches_change_no_bit(estimator, order, make_data):
     assert np.array_equal(again.test_score, alone[3])
 
 
-def test_models_of_other_numbers_of_epochs_are_not_shared(binary):
-    X, y = binary
-    cache = ModelCache()
-    results = {}
-    space = {"alpha": optuna.distributions.FloatDistribution(0.01, 0.02)}
-    for c in (1, 2, 3, 2):
-        objective = treecv_objective(
-            PegasosClassifier(), X, y, param_distributions=space, n_epochs=c, cache=cache
-        )
-        result = objective.evaluate({"alpha": 0.01})
-        alone = tree_cross_validate(PegasosClassifier(0.01), X, y, n_epochs=c)
-        assert np.array_equal(result.test_score, alone.test_score)
-        results.setdefault(c, []).append(result)
-    for c, (first, *again) in results.items():
-        assert first.n_updates == alone.n_updates * c // 2
-        assert all(one.n_updates == 0 for one in again)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", [PegasosClassifier(), AveragedSGDClassifier()], ids=said)
 def test_one_objective_shares_right_in_any_order_of_trials(estimator, binary):
@@ -400,38 +356,11 @@ def test_one_objective_shares_right_in_any_order_of_trials(estimator, binary):
         "n_epochs": optuna.distributions.IntDistribution(1, 9),
         "alpha": optuna.distributions.FloatDistribution(0.001, 0.1),
     }
-    for some in permutations(range(6), 3):
+    for some in list(permutations(range(6), 3))[::7]:
         objective = treecv_objective(estimator, X, y, param_distributions=space)
         for number in some:
             found = objective.evaluate(points[number]).test_score
             assert np.array_equal(found, alone[number].test_score)
-
-
-def test_trials_of_the_same_epochs_share_beginnings(binary):
-    X, y = binary
-    objective = treecv_objective(
-        AveragedSGDClassifier(n_epochs=5),
-        X,
-        y,
-        param_distributions={"average_start": optuna.distributions.IntDistribution(0, 1000)},
-    )
-    first = objective.evaluate({"average_start": 320})
-    other = objective.evaluate({"average_start": 350})
-    assert other.n_updates < first.n_updates
-    alone = tree_cross_validate(AveragedSGDClassifier(average_start=350, n_epochs=5), X, y)
-    assert np.array_equal(other.test_score, alone.test_score)
-
-
-@pytest.mark.parametrize("estimator", COMPILED, ids=said)
-def test_updates_are_counted(estimator, make_data):
-    X, y = make_data(60, 4)
-    y = y.astype(float) if is_regressor(estimator) else y
-    for method in ("treecv", "standard"):
-        one, five = (
-            tree_cross_validate(estimator, X, y, method=method, n_epochs=c) for c in (1, 5)
-        )
-        assert five.n_updates == 5 * one.n_updates
-        assert five.n_updates_standard == 5 * one.n_updates_standard
 
 
 @pytest.mark.parametrize("estimator", [*COMPILED, StreamingKMeans(3)], ids=said)
@@ -445,9 +374,6 @@ def test_fit_makes_as_many_passes(estimator, make_data):
         passes.partial_fit(X, y, **more)
     assert three.t_ == passes.t_ == 180
     assert np.array_equal(three._state, passes._state)
-    shuffled = [clone(estimator).set_params(n_epochs=c, random_state=0).fit(X, y) for c in (1, 3)]
-    assert not np.array_equal(shuffled[0]._state, shuffled[1]._state)
-    assert not np.array_equal(three._state, shuffled[1]._state)
 
 
 def test_each_epoch_of_fit_has_its_own_order(binary):
@@ -576,19 +502,6 @@ def test_the_refitted_model_has_as_many_passes(binary):
     assert best[1].t_ == 3 * len(y) + 1
 
 
-@pytest.mark.slow
-def test_a_network_learns_as_much_as_in_separate_trainings():
-    X, y = load_digits(return_X_y=True)
-    X, y = scale(X)[:900], y[:900]
-    model = MLPClassifier((16,), batch_size=32, learning_rate_init=0.01, max_iter=1)
-    one = tree_cross_validate(model, X, y, cv=8).mean
-    ours, theirs = (
-        tree_cross_validate(model, X, y, cv=8, n_epochs=10, method=method).mean
-        for method in ("treecv", "standard")
-    )
-    assert abs(ours - theirs) < 0.02 < one - ours
-
-
 def test_river_models(binary):
     linear_model = pytest.importorskip("river.linear_model")
     X, y = binary
@@ -661,18 +574,3 @@ def test_other_refusals(binary):
         treecv_objective(PegasosClassifier(), X, y, param_distributions=space, n_epochs=2)
     assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5
     assert tree_cross_validate(StreamingKMeans(2), X, n_epochs=3).n_updates > 0
-
-
-def test_the_objective_says_how_many_epochs(binary):
-    X, y = binary
-    objective = treecv_objective(
-        PegasosClassifier(),
-        X,
-        y,
-        param_distributions={"alpha": optuna.distributions.FloatDistribution(0.1, 0.2)},
-        n_epochs=7,
-    )
-    said_of_it = objective.explain({"alpha": 0.1})
-    assert "Models are trained for 7 epochs." in said_of_it
-    n_standard = tree_cross_validate(PegasosClassifier(), X, y).n_updates_standard
-    assert f"take {7 * n_standard:,}." in said_of_it
