@@ -7,12 +7,14 @@ from math import inf
 
 import numpy as np
 import reference
+from scipy import sparse
 
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
+from optuna_treecv.rows.partition import Partition
 
 FLOATS = [np.float64, np.float32]
 
@@ -134,3 +136,108 @@ def name_of(case):
         return None
     is_linear = isinstance(case[0], partial)
     return f"{'linear SGD' if is_linear else case[1].__name__}{case[2]}"
+
+
+def rows_of(n, d, dtype, density=1.0, seed=0):
+    """Return the same prepared rows twice, dense and sparse."""
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, d)) * (rng.random((n, d)) < density)).astype(dtype)
+    order = np.arange(n, dtype=np.uint32)
+    return pad_rows(X, order, True), pad_rows(sparse.csr_array(X), order, True)
+
+
+def weights_of(n, dtype, seed=0):
+    """Return weights that are 0, 1, usual, large, tiny, or so tiny that they underflow."""
+    rng = np.random.default_rng(seed)
+    tiny = np.finfo(dtype).smallest_subnormal
+    usual = rng.uniform(0.2, 3, n)
+    return np.choose(
+        rng.choice(6, n, p=[0.15, 0.2, 0.45, 0.05, 0.1, 0.05]),
+        [np.zeros(n), np.ones(n), usual, 20 * usual, 1e-9 * usual, np.full(n, tiny)],
+    ).astype(dtype)
+
+
+# How rows are weighted: not at all, by an array, balanced, or both.
+KINDS = [None, "weights", "balanced", "both"]
+
+
+def weigh(kernel, kind, given):
+    if kind is not None:
+        kernel.weigh(given if kind != "balanced" else None, kind != "weights")
+
+
+class Weigher:
+    """Gives the twins the weights of rows; balanced ones depend on the rows before."""
+
+    def __init__(self, kind, given, codes, n_classes):
+        self.given = given if kind in ("weights", "both") else None
+        self.codes = codes
+        self.dtype = given.dtype
+        self.balance = reference.Balance(n_classes) if kind in ("balanced", "both") else None
+
+    def next(self, row):
+        given = 1.0 if self.given is None else float(self.given[row])
+        if self.balance is None:
+            return given
+        return float(self.dtype.type(self.balance.weight(self.codes[row], given)))
+
+
+class Twins:
+    """The twins of all outputs of a kernel."""
+
+    def __init__(self, case, dense, y, n_classes, weigher):
+        _, twin, options = case
+        self.dense, self.weigher = dense, weigher
+        n_outputs = 1 if n_classes in (None, 2) else n_classes
+        self.models = [
+            twin(*options, np.zeros(dense.shape[1], dense.dtype)) for _ in range(n_outputs)
+        ]
+        self.targets = [
+            [float(target) for target in y]
+            if n_classes is None
+            else np.where(y == c + (n_classes == 2), 1, -1)
+            for c in range(n_outputs)
+        ]
+
+    def train(self, rows):
+        """Train on rows in order; return the outputs for each row before training on it."""
+        outputs = []
+        for row in rows:
+            weight = self.weigher.next(row)
+            outputs.append(
+                [
+                    model.train(self.dense[row], targets[row], weight)
+                    for model, targets in zip(self.models, self.targets, strict=True)
+                ]
+            )
+        return outputs
+
+    def weights(self):
+        return np.array([model.weights() for model in self.models])
+
+
+def problem(case, n, dtype, n_classes, d=11, **options):
+    """Return rows, targets and the number of classes for a case."""
+    dense, sparse_rows = rows_of(n, d, dtype, **options)
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, n_classes, n).astype(np.int32)
+    if case in REGRESSORS:
+        return dense, sparse_rows, rng.normal(size=n).astype(dtype), None
+    return dense, sparse_rows, y, n_classes
+
+
+def walked(kernel, n_folds, random, seed):
+    """Return the outputs of all folds, (n_models, n_rows, n_outputs)."""
+    states = aligned_empty((9, kernel.state_bytes))
+    kernel.start(states[0])
+    out = np.zeros((kernel.n_models * kernel.n_rows, kernel.n_outputs), f"f{kernel.itemsize}")
+    memory = (
+        states,
+        aligned_empty((kernel.model_bytes,)),
+        out.view(np.uint8),
+        aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
+        np.empty(kernel.n_rows, np.uint32) if random else None,
+    )
+    plan = Partition(kernel.n_rows, n_folds, None, random, seed)
+    kernel.walk_subtree(plan, plan.root, *memory)
+    return out.reshape(kernel.n_models, kernel.n_rows, kernel.n_outputs)

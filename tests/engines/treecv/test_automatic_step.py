@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.base import is_classifier
-from sklearn.datasets import load_digits
 from sklearn.datasets import make_classification
 from sklearn.preprocessing import scale
 
@@ -32,11 +31,11 @@ AUTOMATIC = [
 ]
 
 
-def classes(n_rows=6000):
+def classes(n_rows=3000):
     return make_classification(n_rows, 20, n_informative=10, flip_y=0.1, random_state=1)
 
 
-def numbers(n_rows=6000, noise=0.5):
+def numbers(n_rows=3000, noise=0.5):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n_rows, 20))
     w = rng.normal(size=20)
@@ -66,12 +65,6 @@ def test_classifiers_err_as_averaged_sgd_does(estimator):
         assert loss(estimator, rows, y) <= 1.1 * loss(AveragedSGDClassifier(), X, y)
 
 
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
-def test_digits_are_recognised(estimator):
-    X, y = load_digits(return_X_y=True)
-    assert loss(estimator, scale(X), y) < 0.1
-
-
 @pytest.mark.parametrize("estimator", REGRESSORS, ids=said)
 def test_regressors_come_near_the_noise(estimator):
     X, y = numbers()
@@ -79,49 +72,25 @@ def test_regressors_come_near_the_noise(estimator):
     assert loss(estimator, rare_columns(X), y) <= 0.7  # of a variance of 1.25
 
 
-def hostile(kind):
-    """Rows on which a constant step size diverges."""
-    X, _ = numbers(800)
-    rng = np.random.default_rng(1)
-    match kind:
-        case "unscaled":
-            return X * 10.0 ** rng.integers(-3, 4, 20)
-        case "one column of thousands":
-            return X * np.where(np.arange(20) == 3, 1e3, 1)
-        case "large first row":
-            return X * np.where(np.arange(800) == 0, 1e6, 1)[:, None]
-        case "outliers":
-            return X * np.where(np.arange(800) % 100 == 57, 1e4, 1)[:, None]
-        case "growing rows":
-            return X * np.geomspace(1, 1e6, 800)[:, None]
-        case "heavy tails":
-            return rng.standard_cauchy(size=X.shape)
-        case "huge":
-            return X * 1e100
-        case "tiny":
-            return X * 1e-100
-        case "rare columns":
-            return rare_columns(X, 40, 2)
+# Rows on which a constant step size diverges, from rows of about the same size.
+HOSTILE = {
+    "unscaled": lambda X: X * 10.0 ** np.random.default_rng(1).integers(-3, 4, 20),
+    "one column of thousands": lambda X: X * np.where(np.arange(20) == 3, 1e3, 1),
+    "large first row": lambda X: X * np.where(np.arange(800) == 0, 1e6, 1)[:, None],
+    "outliers": lambda X: X * np.where(np.arange(800) % 100 == 57, 1e4, 1)[:, None],
+    "growing rows": lambda X: X * np.geomspace(1, 1e6, 800)[:, None],
+    "heavy tails": lambda X: np.random.default_rng(1).standard_cauchy(size=X.shape),
+    "huge": lambda X: X * 1e100,
+    "tiny": lambda X: X * 1e-100,
+    "rare columns": lambda X: rare_columns(X, 40, 2),
+}
 
 
 @pytest.mark.parametrize("estimator", AUTOMATIC, ids=said)
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "unscaled",
-        "one column of thousands",
-        "large first row",
-        "outliers",
-        "growing rows",
-        "heavy tails",
-        "huge",
-        "tiny",
-        "rare columns",
-    ],
-)
+@pytest.mark.parametrize("kind", HOSTILE)
 def test_no_rows_make_it_diverge(estimator, kind):
-    X = hostile(kind)
-    _, y = numbers(800)
+    X, y = numbers(800)
+    X = HOSTILE[kind](X)
     if is_classifier(estimator):
         y = y > 0
     model = clone(estimator).set_params(shuffle=False).fit(X, y)

@@ -139,22 +139,6 @@ def test_scores_are_those_of_dense_rows(estimator, order, n_folds, table, monkey
     np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-9, atol=1e-12)
 
 
-def test_float32_rows_stay_so(table, monkeypatch):
-    X, y = table
-    X = X.astype({name: np.float32 for name in NUMBERS})
-    encode = OneHotEncoder(handle_unknown="ignore", dtype=np.float32)
-    steps = ColumnTransformer(
-        [("kinds", encode, ["city", "day"]), ("numbers", StandardScaler(), NUMBERS[1:])]
-    )
-    learner = AveragedSGDRegressor(step_size=1e-3)
-    pipeline = make_pipeline(steps, learner)
-    models, found = models_of(pipeline, X, y, cv=7)
-    assert models[0][-1].coef_.dtype == np.float32
-    monkeypatch.setattr(fitted_steps, "_MOST_DENSE", 1000)
-    _, dense = models_of(pipeline, X, y, cv=7)
-    np.testing.assert_allclose(found.test_score, dense.test_score, rtol=1e-4)
-
-
 @pytest.mark.slow
 def test_lanes_and_shared_trials_give_the_same_bits(table):
     X, y = table
@@ -200,8 +184,7 @@ def test_the_fitted_pipeline_transforms_as_scikit_learn_does(table):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_gaps", [True, False])
-@pytest.mark.parametrize("estimator", LEARNERS, ids=name_of)
+@pytest.mark.parametrize(*pairs(with_gaps=[True, False], estimator=LEARNERS), ids=name_of)
 def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, with_gaps, table):
     X, y = table
     if not with_gaps:
@@ -228,26 +211,6 @@ def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, with_gaps, 
         np.testing.assert_array_equal(one[1].coef_, other[1].coef_)
 
 
-def test_a_table_with_thousands_of_categories_goes_through_the_tree():
-    rng = np.random.default_rng(1)
-    n_rows = 4000
-    X = pd.DataFrame({"code": rng.permutation(n_rows), "size": rng.normal(size=n_rows) + 5})
-    steps = ColumnTransformer(
-        [
-            ("code", OneHotEncoder(handle_unknown="ignore"), ["code"]),
-            ("size", StandardScaler(), ["size"]),
-        ]
-    )
-    pipeline = make_pipeline(steps, AveragedSGDRegressor(step_size=1e-3))
-    y = 2 * X["size"].to_numpy() + rng.normal(size=n_rows)
-    found = tree_cross_validate(pipeline, X, y, cv=10, shuffle=False)
-    assert found.method == "treecv"
-    numbers = make_pipeline(StandardScaler(), AveragedSGDRegressor(step_size=1e-3))
-    alone = tree_cross_validate(numbers, X[["size"]], y, cv=10, shuffle=False)
-    # No code is in both training and test rows, so the codes act on the training alone.
-    assert abs(found.mean - alone.mean) < 0.1 * abs(alone.mean)
-
-
 def kernel_over(rows, n_rows):
     return Pegasos(rows, np.zeros(n_rows, np.int32), 2, [1.0], False, False)
 
@@ -257,19 +220,18 @@ def test_the_kernel_refuses_other_rows():
     rows = SparseRows(values, columns, np.arange(4), (3, 8))
     blocks = Blocks(np.zeros((3, 8)))
     flags = np.array([0, 0, 0, 1], np.uint8)
-    make = Scaled
     with pytest.raises(ValueError, match="centred must .* beside"):
-        make(kernel_over(rows, 3), flags, flags)
+        Scaled(kernel_over(rows, 3), flags, flags)
     with pytest.raises(ValueError, match="^beside must hold"):
-        make(kernel_over(rows, 3), flags, flags, blocks, [4])
+        Scaled(kernel_over(rows, 3), flags, flags, blocks, [4])
     with pytest.raises(ValueError, match="as many rows"):
-        make(kernel_over(rows, 3), flags, flags, Blocks(np.zeros((4, 8))), [3])
+        Scaled(kernel_over(rows, 3), flags, flags, Blocks(np.zeros((4, 8))), [3])
     with pytest.raises(ValueError, match="as many rows"):
-        make(kernel_over(rows, 3), flags, flags, Blocks(np.zeros((3, 8), np.float32)), [3])
+        Scaled(kernel_over(rows, 3), flags, flags, Blocks(np.zeros((3, 8), np.float32)), [3])
     with pytest.raises(ValueError, match="for each column"):
-        make(kernel_over(rows, 3), flags, flags[:2], blocks, [3])
+        Scaled(kernel_over(rows, 3), flags, flags[:2], blocks, [3])
     with pytest.raises(ValueError, match="must be sparse"):
-        make(kernel_over(aligned_empty((3, 8), np.float64), 3), flags, flags, blocks, [3])
+        Scaled(kernel_over(aligned_empty((3, 8), np.float64), 3), flags, flags, blocks, [3])
     wide = SparseRows(
         np.ones(MOST_NUMBERS),
         np.arange(MOST_NUMBERS, dtype=np.int32),
@@ -279,7 +241,7 @@ def test_the_kernel_refuses_other_rows():
     assert fitted_steps.MOST_NUMBERS == MOST_NUMBERS
     flags = np.zeros(MOST_NUMBERS + 1, np.uint8)
     with pytest.raises(ValueError, match="at most"):
-        make(kernel_over(wide, 1), flags, flags, Blocks(np.zeros((1, 8))), [MOST_NUMBERS])
+        Scaled(kernel_over(wide, 1), flags, flags, Blocks(np.zeros((1, 8))), [MOST_NUMBERS])
 
 
 def test_learners_for_dense_rows_say_which_option_gives_them(table):

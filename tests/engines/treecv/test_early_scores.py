@@ -354,7 +354,7 @@ def test_an_interrupt_within_a_pass_leaves_nothing_wrong(monkeypatch):
     assert np.array_equal(expected[2].test_score, again[2].test_score)
 
 
-@pytest.mark.parametrize("left_at", range(1, 15))
+@pytest.mark.parametrize("left_at", [1, 2, 7, 14])
 def test_a_pass_that_was_left_goes_on_where_it_ended(left_at):
     X, y = data_of(160, 6)
     cache = ModelCache()

@@ -12,10 +12,18 @@ from hypothesis import strategies as st
 from kernel_cases import CLASSIFIERS
 from kernel_cases import FLOATS
 from kernel_cases import fresh
+from kernel_cases import KINDS
 from kernel_cases import name_of
+from kernel_cases import problem
 from kernel_cases import REGRESSORS
+from kernel_cases import rows_of
 from kernel_cases import takes_sparse
+from kernel_cases import Twins
+from kernel_cases import walked
+from kernel_cases import weigh
+from kernel_cases import Weigher
 from kernel_cases import weights as model_of
+from kernel_cases import weights_of
 from kernel_families import CASES
 from kernel_families import FAMILIES
 from kernel_families import N_ROWS
@@ -34,123 +42,9 @@ from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
-from optuna_treecv.rows.partition import Partition
 from optuna_treecv.testing import treecv
 
-# How rows are weighted: by an array, or balanced, or both.
-KINDS = ["weights", "balanced", "both"]
-
-
-def rows_of(n, d, dtype, density=1.0, seed=0):
-    """Return the same prepared rows twice, dense and sparse."""
-    rng = np.random.default_rng(seed)
-    X = (rng.normal(size=(n, d)) * (rng.random((n, d)) < density)).astype(dtype)
-    order = np.arange(n, dtype=np.uint32)
-    return pad_rows(X, order, True), pad_rows(sparse.csr_array(X), order, True)
-
-
-def weights_of(n, dtype, seed=0):
-    """Return weights that are 0, 1, usual, large, tiny, or so tiny that they underflow."""
-    rng = np.random.default_rng(seed)
-    tiny = np.finfo(dtype).smallest_subnormal
-    usual = rng.uniform(0.2, 3, n)
-    return np.choose(
-        rng.choice(6, n, p=[0.15, 0.2, 0.45, 0.05, 0.1, 0.05]),
-        [np.zeros(n), np.ones(n), usual, 20 * usual, 1e-9 * usual, np.full(n, tiny)],
-    ).astype(dtype)
-
-
-def weigh(kernel, kind, given):
-    kernel.weigh(given if kind != "balanced" else None, kind != "weights")
-
-
-class Weigher:
-    """Gives the twins the weights of rows; balanced ones depend on the rows before."""
-
-    def __init__(self, kind, given, codes, n_classes):
-        self.given = given if kind != "balanced" else None
-        self.codes = codes
-        self.dtype = given.dtype
-        self.balance = reference.Balance(n_classes) if kind != "weights" else None
-
-    def next(self, row):
-        given = 1.0 if self.given is None else float(self.given[row])
-        if self.balance is None:
-            return given
-        return float(self.dtype.type(self.balance.weight(self.codes[row], given)))
-
-
-class Twins:
-    """The twins of all outputs of a kernel."""
-
-    def __init__(self, case, dense, y, n_classes, weigher):
-        _, twin, options = case
-        self.dense, self.weigher = dense, weigher
-        n_outputs = 1 if n_classes in (None, 2) else n_classes
-        self.models = [
-            twin(*options, np.zeros(dense.shape[1], dense.dtype)) for _ in range(n_outputs)
-        ]
-        self.targets = [
-            [float(target) for target in y]
-            if n_classes is None
-            else np.where(y == c + (n_classes == 2), 1, -1)
-            for c in range(n_outputs)
-        ]
-
-    def train(self, rows):
-        for row in rows:
-            weight = self.weigher.next(row)
-            for model, targets in zip(self.models, self.targets, strict=True):
-                model.train(self.dense[row], targets[row], weight)
-
-    def weights(self):
-        return np.array([model.weights() for model in self.models])
-
-
-def problem(case, n, dtype, n_classes, **options):
-    """Return rows, targets and the number of classes for a case of test_kernels.py."""
-    dense, sparse_rows = rows_of(n, 11, dtype, **options)
-    rng = np.random.default_rng(1)
-    y = rng.integers(0, n_classes, n).astype(np.int32)
-    if case in REGRESSORS:
-        return dense, sparse_rows, rng.normal(size=n).astype(dtype), None
-    return dense, sparse_rows, y, n_classes
-
-
 # Every learner and its twin.
-
-
-def check_against_twins(case, dtype, kind, n_classes):
-    make, _, options = case
-    dense, sparse_rows, y, n_classes = problem(case, 120, dtype, n_classes, density=0.6)
-    given = weights_of(120, dtype)
-    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
-    twins = Twins(case, dense, y, n_classes, Weigher(kind, given, y, n_classes))
-    twins.train([*range(50), *order[:70]])
-    expected = twins.weights()
-    assert np.all(np.isfinite(expected)) and np.any(expected)
-    for X in [dense, sparse_rows] if takes_sparse(case) else [dense]:
-        kernel = make(X, y, n_classes, *options)
-        weigh(kernel, kind, given)
-        state = fresh(kernel)
-        kernel.update(state, 0, 50)
-        kernel.update(state, 0, 70, order)
-        assert kernel.n_seen(state) == 120
-        assert np.array_equal(model_of(kernel, state, dtype), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    *pairs(dtype=FLOATS, kind=KINDS, n_classes=[2, 4], case=CLASSIFIERS), ids=name_of
-)
-def test_weighted_classifier_equals_twin(case, n_classes, kind, dtype):
-    check_against_twins(case, dtype, kind, n_classes)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("case", REGRESSORS, ids=name_of)
-def test_weighted_regressor_equals_twin(case, dtype):
-    check_against_twins(case, dtype, "weights", 2)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -176,28 +70,11 @@ def test_weighted_kmeans_equals_its_twin(dtype):
 # Trees: pairs of dense rows, the undo log of sparse rows, random orders.
 
 
-def walked(kernel, n_folds, random, seed):
-    """Return the outputs of all folds, (n_models, n_rows, n_outputs)."""
-    states = aligned_empty((9, kernel.state_bytes))
-    kernel.start(states[0])
-    out = np.zeros((kernel.n_models * kernel.n_rows, kernel.n_outputs), f"f{kernel.itemsize}")
-    memory = (
-        states,
-        aligned_empty((kernel.model_bytes,)),
-        out.view(np.uint8),
-        aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
-        np.empty(kernel.n_rows, np.uint32) if random else None,
-    )
-    plan = Partition(kernel.n_rows, n_folds, None, random, seed)
-    kernel.walk_subtree(plan, plan.root, *memory)
-    return out.reshape(kernel.n_models, kernel.n_rows, kernel.n_outputs)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         random=[False, True],
-        kind=KINDS,
+        kind=KINDS[1:],
         dtype=FLOATS,
         case=[*CLASSIFIERS[::2], *REGRESSORS[::2]],
         where=lambda kind, case, **_: kind == "weights" or case in CLASSIFIERS,
@@ -230,38 +107,6 @@ def test_weighted_trees_equal_the_naive_tree(case, dtype, kind, random):
         kernel = make(X, y, n_classes, *options)
         weigh(kernel, kind, given)
         assert np.array_equal(walked(kernel, n_folds, random, 5), expected)
-
-
-SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
-
-
-@settings(max_examples=60)
-@given(
-    st.sampled_from(SPARSE),
-    st.sampled_from(FLOATS),
-    st.sampled_from(KINDS),
-    st.integers(2, 70),
-    st.sampled_from([0.02, 0.2]),
-    st.integers(0, 2**32),
-    st.booleans(),
-)
-def test_sparse_rows_are_undone_with_their_weights(
-    case, dtype, kind, n_folds, density, seed, random
-):
-    # Few nonzeros in many columns: most phases are undone. Dense rows are copied.
-    make, _, options = case
-    rng = np.random.default_rng(seed)
-    X = (rng.normal(size=(70, 250)) * (rng.random((70, 250)) < density)).astype(dtype)
-    order = np.arange(70, dtype=np.uint32)
-    y, n_classes = rng.integers(0, 3, 70).astype(np.int32), 3
-    if case in REGRESSORS:
-        y, n_classes, kind = X[:, 0] + 1, None, "weights"
-    outs = []
-    for rows in (pad_rows(X, order, False), pad_rows(sparse.csr_array(X), order, False)):
-        kernel = make(rows, y, n_classes, *options)
-        weigh(kernel, kind, weights_of(70, dtype, seed))
-        outs.append(walked(kernel, n_folds, random, seed))
-    assert np.array_equal(*outs)
 
 
 # Lanes. A kernel with lanes, and the kernel of each lane alone.
@@ -316,7 +161,7 @@ def is_of_classes(family):
     *pairs(
         random=[False, True],
         is_sparse=[False, True],
-        kind=KINDS,
+        kind=KINDS[1:],
         dtype=FLOATS,
         family=LANES,
         where=lambda family, kind, **_: kind == "weights" or is_of_classes(family),
@@ -396,33 +241,6 @@ def test_a_row_of_weight_0_adds_nothing(loss, step_size):
     found = model_of(kernel, state, np.float64)
     assert np.any(found)
     assert np.array_equal(found, model_of(without, state_without, np.float64))
-
-
-@pytest.mark.parametrize("project", [False, True])
-@pytest.mark.parametrize("alpha", [1e-5, 1e-2, 1.0])
-def test_weighted_pegasos_is_the_textbooks(alpha, project):
-    X, _ = rows_of(200, 9, np.float64)
-    given = np.where(np.arange(200) % 7 == 0, 0, weights_of(200, np.float64))
-    codes = (X[:, 0] + 0.3 * X[:, 1] > 0.2).astype(np.int32)
-    w = np.zeros(X.shape[1])
-    hypotheses = [w]
-    for t, (x, y, weight) in enumerate(zip(X, 2.0 * codes - 1, given, strict=True), start=1):
-        violated = y * (w @ x) < 1
-        w = (1 - 1 / t) * w + (weight * y * x / (alpha * t) if violated else 0)
-        if project:
-            w = min(1, 1 / np.sqrt(alpha) / max(np.linalg.norm(w), 1e-300)) * w
-        hypotheses.append(w)
-    for average, expected in ((False, w), (True, np.mean(hypotheses[:-1], axis=0))):
-        kernel = Pegasos(X, codes, 2, [alpha], average, project)
-        kernel.weigh(given)
-        state = fresh(kernel)
-        kernel.update(state, 0, 200)
-        np.testing.assert_allclose(
-            model_of(kernel, state, np.float64)[0],
-            expected,
-            rtol=1e-9,
-            atol=1e-9 * np.abs(expected).max(),
-        )
 
 
 def test_balanced_weights_are_the_inverse_frequencies_so_far():
@@ -508,16 +326,7 @@ def test_weighted_density_is_that_of_weighted_moments(dtype, full):
     np.testing.assert_allclose(out[:, 0], expected, rtol=1e-4 if dtype == np.float32 else 1e-11)
 
 
-def test_counts_of_kmeans_are_floats_where_weights_are():
-    X, _ = rows_of(10, 3, np.float64)
-    kernel = KMeans(X, 1)
-    kernel.weigh(np.full(10, 0.75))
-    state = fresh(kernel)
-    kernel.update(state, 0, 10)
-    assert kernel.counts(state) == [7.5]
-
-
-@pytest.mark.parametrize(*pairs(dtype=FLOATS, kind=KINDS, alpha=[1e-4, 0.1, 2.0]))
+@pytest.mark.parametrize(*pairs(dtype=FLOATS, kind=KINDS[1:], alpha=[1e-4, 0.1, 2.0]))
 def test_weighted_pairs_are_what_they_are_in_turns(alpha, kind, dtype):
     dense, _ = rows_of(90, 9, dtype)
     codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % 3).astype(np.int32)
@@ -536,62 +345,3 @@ def test_weighted_pairs_are_what_they_are_in_turns(alpha, kind, dtype):
 
 
 # What weigh refuses.
-
-
-def pegasos(n_classes=2, dtype=np.float64):
-    X = np.ones((6, 8), dtype)
-    return Pegasos(X, np.arange(6, dtype=np.int32) % n_classes, n_classes, [0.1], False, False)
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (np.ones(5), r"float64 of shape \(6,\), one per row of X, got float64 of shape \(5,\)"),
-        (np.ones(6, np.float32), "got float32"),
-        (np.ones((6, 1)), r"got float64 of shape \(6, 1\)"),
-        (np.ones(12)[::2], "contiguous"),
-        (np.array([1, 1, -1e-300, 1, 1, 1]), "finite and at least 0"),
-        (np.array([1, 1, np.nan, 1, 1, 1]), "finite and at least 0"),
-        (np.array([1, 1, np.inf, 1, 1, 1]), "finite and at least 0"),
-    ],
-)
-def test_wrong_weights_are_refused(weights, message):
-    kernel = pegasos()
-    with pytest.raises(ValueError, match=message):
-        kernel.weigh(weights)
-    kernel.weigh(np.ones(6))
-
-
-def test_weigh_is_called_once():
-    kernel = pegasos()
-    kernel.weigh(None, True)
-    with pytest.raises(ValueError, match="called once"):
-        kernel.weigh(None, True)
-
-
-def test_only_class_codes_are_balanced():
-    X, codes = np.ones((6, 8)), np.array([0, 1, 2, 0, 1, 2], np.int32)
-    for kernel in (
-        KMeans(X, 2),
-        SGD(X, np.ones(6), None, "huber", 0.1, 0.0, False, 0, [(0.0, 0.1, inf)]),
-        Pegasos(X, np.zeros(6, np.int32), 1, [0.1], False, False),
-    ):
-        with pytest.raises(ValueError, match="two or more classes"):
-            kernel.weigh(None, True)
-    with pytest.raises(ValueError, match="class codes below 2, got 2"):
-        Pegasos(X, codes, 2, [0.1], False, False).weigh(None, True)
-
-
-@pytest.mark.parametrize("n_classes", [2, 7, 8])
-def test_states_get_longer_by_the_masses(n_classes):
-    X, y = np.ones((8, 8)), np.arange(8, dtype=np.int32) % n_classes
-    for make in (
-        lambda: Pegasos(X, y, n_classes, [0.1], False, False),
-        lambda: Pegasos(X, y, n_classes, [0.1, 0.2], True, False, True),
-    ):
-        plain, weighted, balanced = make(), make(), make()
-        weighted.weigh(np.ones(8))
-        balanced.weigh(None, True)
-        assert weighted.state_bytes == plain.state_bytes
-        assert balanced.state_bytes == plain.state_bytes + (64 if n_classes < 8 else 128)
-        assert balanced.model_bytes == plain.model_bytes

@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 from kernel_cases import CLASSIFIERS
 from kernel_cases import FLOATS
 from kernel_cases import fresh
+from kernel_cases import KINDS
 from kernel_cases import name_of
 from kernel_cases import one_svrg
 from kernel_cases import prepared
+from kernel_cases import problem
 from kernel_cases import REGRESSORS
 from kernel_cases import takes_sparse
+from kernel_cases import Twins
+from kernel_cases import walked
+from kernel_cases import weigh
+from kernel_cases import Weigher
 from kernel_cases import weights
+from kernel_cases import weights_of
 import numpy as np
 from pairs import pairs
 import pytest
@@ -29,6 +36,7 @@ from optuna_treecv._kernels.order import random_order
 from optuna_treecv._kernels.order import sort_by_key
 from optuna_treecv._kernels.prepare import copy_rows
 from optuna_treecv._kernels.prepare import inverse
+from optuna_treecv.engines.treecv.kernels.kmeans import KMeans
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
@@ -210,68 +218,74 @@ def test_only_rows_with_keys_are_sorted():
 # Every learner and its twin. Kernels of one model, with the arguments of the twin:
 
 
-def trained_twin(twin, settings, X, targets, rows):
-    model = twin(*settings, np.zeros(X.shape[1], X.dtype))
-    for row in rows:
-        model.train(X[row], targets[row])
-    return model.weights()
+ORDER = np.random.default_rng(2).permutation(120).astype(np.uint32)[:70]
+TRAINED = [*range(50), *ORDER]
+
+
+def outputs_along(kernel, state):
+    """Train on the rows 0 to 49 and on those of an order; return their outputs before that."""
+    found = []
+    for stop, order in ((50, None), (70, ORDER)):
+        out = np.full((stop, kernel.n_outputs), np.nan, f"f{kernel.itemsize}")
+        kernel.test_then_train(state, 0, stop, order, out.view(np.uint8))
+        found.append(out)
+    return np.concatenate(found)
+
+
+def check_against_twins(case, dtype, d, n_classes, kind):
+    make, _, settings = case
+    dense, sparse_rows, y, n_classes = problem(case, 120, dtype, n_classes, d, density=0.6)
+    given = weights_of(120, dtype)
+    twins = Twins(case, dense, y, n_classes, Weigher(kind, given, y, n_classes))
+    outputs = twins.train(TRAINED)
+    expected = twins.weights()
+    assert np.all(np.isfinite(expected)) and np.any(expected)
+    for X in [dense, sparse_rows] if takes_sparse(case) else [dense]:
+        kernel = make(X, y, n_classes, *settings)
+        weigh(kernel, kind, given)
+        trained, tested = fresh(kernel), fresh(kernel)
+        kernel.update(trained, 0, 50)
+        kernel.update(trained, 0, 70, ORDER)
+        assert kernel.n_seen(trained) == 120
+        assert np.array_equal(weights(kernel, trained, dtype), expected)
+        assert np.array_equal(outputs_along(kernel, tested), outputs)
+        assert np.array_equal(tested, trained)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(dtype=FLOATS, d=WIDTHS, case=CLASSIFIERS, n_classes=[2, 4]), ids=name_of
+    *pairs(dtype=FLOATS, d=WIDTHS, n_classes=[2, 4], kind=KINDS, case=CLASSIFIERS), ids=name_of
 )
-def test_classifier_equals_twin(case, dtype, d, n_classes):
-    make, twin, settings = case
-    X = prepared(120, d, dtype)
-    y = np.random.default_rng(1).integers(0, n_classes, 120).astype(np.int32)
-    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
+def test_classifier_equals_twin(case, dtype, d, n_classes, kind):
+    check_against_twins(case, dtype, d, n_classes, kind)
+
+
+@pytest.mark.parametrize(
+    *pairs(dtype=FLOATS, d=WIDTHS, kind=[None, "weights"], case=REGRESSORS), ids=name_of
+)
+def test_regressor_equals_twin(case, dtype, d, kind):
+    check_against_twins(case, dtype, d, None, kind)
+
+
+@pytest.mark.parametrize(*pairs(dtype=FLOATS, case=CLASSIFIERS + REGRESSORS), ids=name_of)
+def test_outputs_along_the_training_are_those_of_a_test(case, dtype):
+    # The second time the row comes, its model is read out and tested as at a leaf of the tree.
+    make, _, settings = case
+    X, _, y, n_classes = problem(case, 120, dtype, 3, 9)
     kernel = make(X, y, n_classes, *settings)
-    state = fresh(kernel)
-    kernel.update(state, 0, 50)
-    kernel.update(state, 0, 70, order)
-    assert kernel.n_seen(state) == 120
-    ours = weights(kernel, state, dtype)
-    for c in range(kernel.n_outputs):
-        signs = np.where(y == c + (n_classes == 2), 1, -1)
-        expected = trained_twin(twin, settings, X, signs, [*range(50), *order[:70]])
-        assert np.any(expected)
-        assert np.array_equal(ours[c], expected)
-
-
-@pytest.mark.parametrize(*pairs(dtype=FLOATS, d=WIDTHS, case=REGRESSORS), ids=name_of)
-def test_regressor_equals_twin(case, dtype, d):
-    make, twin, settings = case
-    X = prepared(120, d, dtype)
-    y = np.random.default_rng(1).normal(size=120).astype(dtype)
-    order = np.random.default_rng(2).permutation(120).astype(np.uint32)
-    kernel = make(X, y, None, *settings)
-    state = fresh(kernel)
-    kernel.update(state, 0, 50)
-    kernel.update(state, 0, 70, order)
-    expected = trained_twin(
-        twin, settings, X, [float(target) for target in y], [*range(50), *order[:70]]
-    )
-    assert np.any(expected)
-    assert np.array_equal(weights(kernel, state, dtype)[0], expected)
+    state, expected = fresh(kernel), []
+    along = outputs_along(kernel, fresh(kernel))
+    tested = np.empty((120, kernel.n_outputs), dtype)
+    model = aligned_empty((kernel.model_bytes,))
+    for row in TRAINED:
+        kernel.test(state, model, row, row + 1, tested.view(np.uint8))
+        expected.append(tested[row].copy())
+        kernel.update(state, row, row + 1)
+    rounding = 1e-9 if dtype is np.float64 else 1e-2
+    np.testing.assert_allclose(along, expected, rtol=rounding, atol=rounding)
 
 
 # PEGASOS.
-
-
-def textbook_pegasos(X, signs, alpha, project):
-    """Return w_1..w_{T+1} of figure 1 of the PEGASOS paper, with one row per step."""
-    w = np.zeros(X.shape[1])
-    hypotheses = [w]
-    for t, (x, y) in enumerate(zip(X, signs, strict=True), start=1):
-        eta = 1 / (alpha * t)
-        violated = y * (w @ x) < 1
-        w = (1 - eta * alpha) * w + (eta * y * x if violated else 0)
-        if project:
-            norm = np.sqrt(w @ w)
-            w = min(1, 1 / np.sqrt(alpha) / norm) * w if norm > 0 else w
-        hypotheses.append(w)
-    return np.array(hypotheses)
 
 
 def test_a_margin_of_one_is_no_violation():
@@ -285,16 +299,28 @@ def test_a_margin_of_one_is_no_violation():
 
 @pytest.mark.parametrize("alpha", [1e-6, 1e-3, 0.1, 5.0])
 @pytest.mark.parametrize("project", [False, True])
-def test_pegasos_is_the_textbooks(alpha, project):
+def test_weighted_pegasos_is_the_textbooks(alpha, project):
+    """It is figure 1 of the PEGASOS paper, with one row per step."""
     X = prepared(300, 11, np.float64)
-    y = (X[:, 0] + 0.3 * X[:, 1] > 0.2).astype(np.int32)
-    hypotheses = textbook_pegasos(X, 2.0 * y - 1, alpha, project)
-    for average, expected in ((False, hypotheses[-1]), (True, hypotheses[:-1].mean(axis=0))):
-        kernel = Pegasos(X, y, 2, [alpha], average, project)
-        state = fresh(kernel)
-        kernel.update(state, 0, 300)
-        found = weights(kernel, state, np.float64)[0]
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    given = np.where(np.arange(300) % 7 == 0, 0, weights_of(300, np.float64))
+    codes = (X[:, 0] + 0.3 * X[:, 1] > 0.2).astype(np.int32)
+    for row_weights in (np.ones(300), given):
+        w = np.zeros(X.shape[1])
+        hypotheses = [w]
+        for t, (x, y, weight) in enumerate(zip(X, 2 * codes - 1, row_weights, strict=True), 1):
+            violated = y * (w @ x) < 1
+            w = (1 - 1 / t) * w + (weight * y * x / (alpha * t) if violated else 0)
+            if project:
+                w = min(1, 1 / np.sqrt(alpha) / max(np.linalg.norm(w), 1e-300)) * w
+            hypotheses.append(w)
+        for average, expected in ((False, w), (True, np.mean(hypotheses[:-1], axis=0))):
+            kernel = Pegasos(X, codes, 2, [alpha], average, project)
+            kernel.weigh(row_weights)
+            state = fresh(kernel)
+            kernel.update(state, 0, 300)
+            found = weights(kernel, state, np.float64)[0]
+            atol = 1e-9 * np.abs(expected).max()
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=atol)
 
 
 def test_projection_stays_in_the_ball():
@@ -400,38 +426,31 @@ SPARSE = [case for case in [*CLASSIFIERS, *REGRESSORS] if takes_sparse(case)]
 @given(
     st.sampled_from(SPARSE),
     st.sampled_from(FLOATS),
+    st.sampled_from(KINDS),
     st.integers(2, 70),
     st.sampled_from([0.0, 0.02, 0.2]),
     st.integers(0, 2**32),
     st.booleans(),
     st.tuples(st.integers(1, 40), st.sampled_from([1.0, 1.5, 3.0]), st.integers(1, 100)),
 )
-def test_a_whole_tree_in_one_call(case, dtype, n_folds, density, seed, random, schedule):
-    # From the root, so that every kind of phase is undone somewhere, also the longest ones.
+def test_sparse_rows_are_undone_in_a_whole_tree(
+    case, dtype, kind, n_folds, density, seed, random, schedule
+):
+    # Few nonzeros in many columns: every kind of phase is undone somewhere. Dense rows are copied.
     make, _, options = case
     if make is one_svrg:
         options = (*options[:4], *schedule, *options[7:])
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(70, 250)) * (rng.uniform(size=(70, 250)) < density)).astype(dtype)
     order = np.arange(70, dtype=np.uint32)
-    regressor = case in REGRESSORS
-    y = X[:, 0] + 1 if regressor else rng.integers(0, 3, 70).astype(np.int32)
+    y, n_classes = rng.integers(0, 3, 70).astype(np.int32), 3
+    if case in REGRESSORS:
+        y, n_classes, kind = X[:, 0] + 1, None, kind and "weights"
     outs = []
     for rows in (pad_rows(X, order, False), pad_rows(sparse.csr_array(X), order, False)):
-        kernel = make(rows, y, None if regressor else 3, *options)
-        states = aligned_empty((8, kernel.state_bytes))
-        kernel.start(states[0])
-        out = np.zeros((70, kernel.n_outputs), dtype)
-        memory = (
-            states,
-            aligned_empty((kernel.model_bytes,)),
-            out.view(np.uint8),
-            aligned_empty((kernel.log_bytes,)) if kernel.log_bytes else None,
-            np.empty(70, np.uint32) if random else None,
-        )
-        plan = Partition(kernel.n_rows, n_folds, None, random, seed)
-        kernel.walk_subtree(plan, plan.root, *memory)
-        outs.append(out)
+        kernel = make(rows, y, n_classes, *options)
+        weigh(kernel, kind, weights_of(70, dtype, seed))
+        outs.append(walked(kernel, n_folds, random, seed))
     assert np.array_equal(*outs)
 
 
@@ -492,6 +511,52 @@ def test_wrong_buffers_are_refused():
         )
     with pytest.raises(TypeError):
         kernel.walk_subtree(Partition(10, 4), Node(0, 4), None, model, out)
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_balanced", "message"),
+    [
+        (np.ones(5), False, r"float64 of shape \(6,\), one per row of X, got .* shape \(5,\)"),
+        (np.ones(6, np.float32), False, "got float32"),
+        (np.ones((6, 1)), False, r"got float64 of shape \(6, 1\)"),
+        (np.ones(12)[::2], False, "contiguous"),
+        (np.array([1, 1, -1e-300, 1, 1, 1]), False, "finite and at least 0"),
+        (np.array([1, 1, np.nan, 1, 1, 1]), False, "finite and at least 0"),
+        (np.array([1, 1, np.inf, 1, 1, 1]), False, "finite and at least 0"),
+        (None, True, "class codes below 2, got 2"),
+    ],
+)
+def test_wrong_weights_are_refused(weights, is_balanced, message):
+    kernel = Pegasos(np.ones((6, 8)), np.arange(6, dtype=np.int32) % 3, 2, [0.1], False, False)
+    with pytest.raises(ValueError, match=message):
+        kernel.weigh(weights, is_balanced)
+    kernel.weigh(np.ones(6))
+    with pytest.raises(ValueError, match="called once"):
+        kernel.weigh(np.ones(6))
+    with pytest.raises(ValueError, match="two or more classes"):
+        KMeans(np.ones((6, 8)), 2).weigh(None, True)
+
+
+def test_arguments_of_test_then_train_are_checked():
+    X = prepared(20, 3, np.float64)
+    make, _, settings = REGRESSORS[0]
+    kernel = make(X, np.zeros(20), None, *settings)
+    state = fresh(kernel)
+    out = np.empty((5, 8), np.uint8)
+    for start, stop in ((-1, 4), (3, 3), (16, 21)):
+        with pytest.raises(IndexError, match="^rows "):
+            kernel.test_then_train(state, start, stop, None, out)
+    with pytest.raises(IndexError, match="row 20"):
+        kernel.test_then_train(state, 0, 1, np.array([20], np.uint32), out)
+    with pytest.raises(ValueError, match="room"):
+        kernel.test_then_train(state, 0, 6, None, out)
+    with pytest.raises(ValueError, match="bytes"):
+        kernel.test_then_train(state[:-1], 0, 5, None, out)
+    clusters = KMeans(X, 2)
+    assert kernel.tests_rows
+    assert not clusters.tests_rows
+    with pytest.raises(TypeError, match="^this kernel"):
+        clusters.test_then_train(fresh(clusters), 0, 5, None, np.empty((5, 16), np.uint8))
 
 
 @pytest.mark.slow

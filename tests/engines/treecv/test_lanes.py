@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
 from lane_families import assert_same_bits
 from lane_families import FAMILIES
 from lane_families import fits
@@ -17,16 +14,11 @@ from sklearn.base import is_regressor
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
-from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.core.batch import evaluate_batch
-from optuna_treecv.core.cross_validation import CrossValidation
-from optuna_treecv.core.settings import Settings
-from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv.kernels.linear import VECTOR_BYTES
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
@@ -66,26 +58,10 @@ def test_each_lane_is_what_it_is_alone(family, n_classes, is_sparse, dtype, orde
     estimators = FAMILIES[family]
     for n_features in (7, 17):
         X, y = make(dtype, is_sparse, n_classes, n_features=n_features)
-        for cv in (3, 60):
-            for n in (1, len(estimators)):
-                some = estimators[:n]
-                alone = outputs_of(some, X, y, cv, order, False)
-                assert_same_bits(outputs_of(some, X, y, cv, order, True), alone)
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.floats(1e-9, 1e9), min_size=2, max_size=40),
-    st.sampled_from([np.float64, np.float32]),
-    st.booleans(),
-    st.booleans(),
-    st.integers(0, 10**6),
-)
-def test_any_alphas_on_any_rows(alphas, dtype, average, project, seed):
-    X, y = make(dtype, seed=seed, n_rows=30)
-    some = [PegasosClassifier(alpha, average=average, project=project) for alpha in alphas]
-    alone = outputs_of(some, X, y, 30, "fixed", False)
-    assert_same_bits(outputs_of(some, X, y, 30, "fixed", True), alone)
+        for cv, n in ((3, len(estimators)), (60, 1), (60, len(estimators))):
+            some = estimators[:n]
+            alone = outputs_of(some, X, y, cv, order, False)
+            assert_same_bits(outputs_of(some, X, y, cv, order, True), alone)
 
 
 @pytest.mark.slow
@@ -199,16 +175,6 @@ def test_a_wide_sparse_model_is_undone_in_all_lanes():
             assert_same_bits(outputs_of(some, X, y, cv, "fixed", True), alone)
 
 
-@pytest.mark.parametrize("model", [AveragedSGDClassifier, StreamingSVRGClassifier])
-def test_who_rewrites_its_weights_often_stays_out_of_sparse_lanes(model):
-    for is_sparse in (False, True):
-        X, y = make(is_sparse=is_sparse)
-        rows = Data(X, y).prepare(layout_for(model()), np.arange(60, dtype=np.uint32))
-        for alpha, step_size, often in ((1e-4, 0.1, False), (0.5, 0.1, True), (1e-3, 20.0, True)):
-            learner = make_learner(model(alpha=alpha, step_size=step_size), rows, "predict", 0)
-            assert bool(learner.lane_parameters) is not (often and is_sparse)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scoring", [None, "hinge", "accuracy"])
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -230,19 +196,6 @@ def test_many_are_as_one_by_one(n_jobs, scoring):
         assert np.array_equal(found.test_score, alone.test_score)
         assert (found.n_updates, found.n_updates_saved) == (alone.n_updates, 0)
         assert (found.mean, found.std, found.n_folds) == (alone.mean, alone.std, alone.n_folds)
-
-
-def test_what_is_kept_is_not_walked_again():
-    X, y = make()
-    cross_validation = CrossValidation.of(
-        X, y, Settings(cv=5, stratify=False, method="treecv"), cache=ModelCache()
-    )
-    estimators = FAMILIES["PEGASOS"]
-    for n_updates in (144, 0):
-        runs = [run_for(cross_validation, estimator) for estimator in estimators]
-        evaluate_batch(runs)
-        assert [run.finish().n_updates for run in runs] == [n_updates] * len(runs)
-        assert not any(run.precomputed for run in runs)
 
 
 @pytest.mark.parametrize("n_models", [1, 16])
@@ -292,7 +245,7 @@ def test_a_step_that_overflows_shows_in_empty_rows(loss):
 def test_weights_that_overflow_where_they_shrink_are_seen_in_sparse_rows_too():
     """Streaming SVRG, alone and in lanes, with a step size times alpha that soon overflows."""
     n_diverged = 0
-    for seed in range(20, 32):
+    for seed in range(20, 26):
         rng = np.random.default_rng(seed)
         n_rows = int(rng.integers(5, 25))
         X, y = sparse.random(n_rows, 24, 0.1, "csr", random_state=rng), np.arange(n_rows) % 2
@@ -317,41 +270,17 @@ def test_weights_that_overflow_where_they_shrink_are_seen_in_sparse_rows_too():
     assert n_diverged
 
 
-def test_others_are_evaluated_one_by_one():
-    X, _ = make()
-    found = tree_cross_validate_many([StreamingGaussianDensity()] * 3, X, cv=5)
-    alone = tree_cross_validate(StreamingGaussianDensity(), X, cv=5)
-    assert [one.mean for one in found] == [alone.mean] * 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_classes", [129, 20])
-def test_models_that_are_too_large_for_lanes_are_evaluated_one_by_one(n_classes):
-    wide = n_classes < 128  # 20 outputs of 300,000 numbers
-    X = sparse.random(
-        280,
-        300_000 if wide else 4,
-        1e-4 if wide else 0.5,
-        "csr",
-        random_state=np.random.default_rng(0),
-    )
-    y = np.arange(280) % n_classes
-    some = [
-        StreamingSVRGClassifier(alpha, initial_batch_size=5, random_state=0)
-        for alpha in (1e-4, 1e-3, 1e-2)
-    ]
-    results = tree_cross_validate_many(some, X, y, cv=3)
-    for estimator, found in zip(some, results, strict=True):
-        assert np.array_equal(
-            found.test_score, tree_cross_validate(estimator, X, y, cv=3).test_score
-        )
-
-
-def test_wrong_parameters_are_named():
-    X, y = make()
-    models = [PegasosClassifier(alpha) for alpha in (0.1, 0.2, 0.3, 0.4, -1)]
-    with pytest.raises(ValueError, match="alpha"):
-        tree_cross_validate_many(models, X, y)
+def test_models_without_lanes_and_with_too_many_outputs_for_them_are_evaluated_one_by_one():
+    X, y = make(n_rows=280)
+    for models, labels in (
+        ([StreamingGaussianDensity()] * 3, None),
+        ([StreamingSVRGClassifier(a, random_state=0) for a in (1e-4, 1e-2)], np.arange(280) % 129),
+    ):
+        for model, result in zip(
+            models, tree_cross_validate_many(models, X, labels, cv=3), strict=True
+        ):
+            alone = tree_cross_validate(model, X, labels, cv=3)
+            assert np.array_equal(result.test_score, alone.test_score)
 
 
 def test_a_kernel_has_as_many_lanes_as_it_has_room():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import get_args
 from typing import get_origin
 from typing import get_type_hints
@@ -14,9 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.base import is_classifier
 from sklearn.datasets import make_blobs
-from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import scale
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import StrOptions
@@ -49,7 +46,6 @@ COMPILED = [
     AveragedSGDRegressor("epsilon_insensitive", batch_size=3),
     StreamingSVRGRegressor("huber", initial_batch_size=5, inner_steps=10, random_state=0),
 ]
-ESTIMATORS = [*COMPILED, SGDClassifier(max_iter=1, tol=None)]
 
 
 def fails_of(estimator):
@@ -96,72 +92,22 @@ def learner_for(estimator, X, y):
     return make_learner(estimator, rows, "predict", 3)
 
 
-def model_of(learner, state):
-    fitted = learner.estimator(state)
-    return np.concatenate([np.ravel(fitted.coef_), np.ravel(fitted.intercept_)])
-
-
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
-def test_a_snapshot_goes_its_own_way(estimator, three_classes):
-    learner = learner_for(estimator, *three_classes)
-    state = learner.start()
-    learner.update(state, slice(0, 20))
-    before = model_of(learner, state)
-    copy = learner.snapshot(state)
-    learner.update(copy, slice(20, 50))
-    assert np.array_equal(model_of(learner, state), before)
-    assert not np.array_equal(model_of(learner, copy), before)
-    learner.update(state, slice(20, 50))
-    assert np.array_equal(model_of(learner, state), model_of(learner, copy))
-
-
 @pytest.mark.parametrize("estimator", COMPILED, ids=said)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_an_estimator_is_its_learner(estimator, dtype, three_classes):
+def test_outputs_are_those_of_the_coefficients(estimator, dtype, three_classes):
     X, y = three_classes
     X = X.astype(dtype)
     learner = learner_for(estimator, X, y)
     state = learner.start()
     learner.update(state, slice(0, len(y)))
-    inside = learner.estimator(state)
-    outside = clone(estimator).set_params(shuffle=False).fit(X, y)
-    assert outside.coef_.dtype == dtype
-    assert np.array_equal(inside.coef_, outside.coef_)
-    assert np.array_equal(inside.intercept_, outside.intercept_)
-    assert inside.t_ == outside.t_ == len(y)
+    fitted = learner.estimator(state)
+    assert fitted.coef_.dtype == dtype
     out = np.empty((len(y), learner.n_outputs), learner.dtype)
     learner.outputs(state, 0, len(y), out)
-    decision = X @ np.atleast_2d(inside.coef_).T + inside.intercept_
+    decision = X @ np.atleast_2d(fitted.coef_).T + fitted.intercept_
     np.testing.assert_allclose(
         out, decision, rtol=1e-3 if dtype == np.float32 else 1e-9, atol=1e-5
     )
-
-
-@pytest.mark.parametrize("estimator", COMPILED, ids=said)
-def test_fit_may_be_cut_into_partial_fits(estimator, binary):
-    X, y = binary
-    estimator = clone(estimator).set_params(shuffle=False)
-    if isinstance(estimator, LSQSGDRegressor):
-        estimator.set_params(step_size=0.05)
-    whole = clone(estimator).fit(X, y)
-    parts = clone(estimator)
-    first = {"classes": [0, 1]} if is_classifier(estimator) else {}
-    parts.partial_fit(X[:30], y[:30], **first)
-    parts = pickle.loads(pickle.dumps(parts))
-    parts.partial_fit(X[30:31], y[30:31])
-    parts.partial_fit(X[31:], y[31:])
-    assert np.array_equal(whole.coef_, parts.coef_)
-    assert np.array_equal(whole.intercept_, parts.intercept_)
-
-
-def test_fit_takes_rows_in_parts_larger_than_memory_it_pads():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(10_000, 3))
-    y = X[:, 0] > 0
-    a = PegasosClassifier(shuffle=False).fit(X, y)
-    b = PegasosClassifier(shuffle=False).partial_fit(X[:5], y[:5], classes=[False, True])
-    b.partial_fit(X[5:], y[5:])
-    assert np.array_equal(a.coef_, b.coef_)
 
 
 def test_auto_step_is_settled_once():
@@ -181,13 +127,6 @@ def test_decision_of_zero_is_the_first_class():
     assert model.predict([[0.0, 5.0]]) == ["a"]
 
 
-def test_one_output_a_class():
-    X, y = np.eye(4)[[0, 1, 2, 3] * 5], np.array(list("abcd") * 5)
-    model = PegasosClassifier(shuffle=False).fit(X, y)
-    assert model.coef_.shape == (4, 4) and model.intercept_.shape == (4,)
-    assert model.score(X, y) == 1.0
-
-
 def test_unknown_labels_in_partial_fit():
     model = PegasosClassifier().partial_fit([[1.0], [2.0]], ["a", "b"], classes=["a", "b"])
     with pytest.raises(ValueError, match=r"y must hold labels from classes=\['a', 'b'\], got 'c'"):
@@ -198,12 +137,10 @@ def test_unknown_labels_in_partial_fit():
     ("estimator", "match"),
     [
         (PegasosClassifier(alpha=0.0), "'alpha' parameter of PegasosClassifier must be a float"),
-        (PegasosClassifier(alpha=-1.0), "'alpha' parameter of PegasosClassifier must be a float"),
+        (PegasosClassifier(alpha=np.nan), "'alpha' parameter of PegasosClassifier must be a f"),
         (PegasosClassifier(average="yes"), "'average' parameter"),
         (LSQSGDRegressor(step_size=0), "'step_size' parameter of LSQSGDRegressor must be"),
-        (LSQSGDRegressor(step_size="fast"), "'step_size' parameter of LSQSGDRegressor must be"),
         (LSQSGDRegressor(radius=-1.0), "'radius' parameter of LSQSGDRegressor must be"),
-        (StreamingSVRGClassifier(initial_batch_size=0), "'initial_batch_size' parameter of Str"),
         (StreamingSVRGClassifier(initial_batch_size=-5), r"in the range \[1, .*Got -5 instead"),
         (StreamingSVRGClassifier(inner_steps=0), r"'inner_steps' .* in the range \[1, .*Got 0"),
         (StreamingSVRGRegressor(batch_growth=0.9), r"'batch_growth' .* range \[1.0, inf\)"),
@@ -239,18 +176,6 @@ def test_numbers_of_rows_beyond_all_rows(binary):
     model = AveragedSGDClassifier(average_start=2**70, random_state=0).fit(X, y)
     last = AveragedSGDClassifier(average=False, random_state=0).fit(X, y)
     assert np.array_equal(model.coef_, last.coef_)
-
-
-def test_nan_alpha_is_refused(binary):
-    with pytest.raises(ValueError, match="'alpha'"):
-        PegasosClassifier(alpha=np.nan).fit(*binary)
-
-
-def test_names_of_features(binary):
-    X, y = binary
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    model = PegasosClassifier().fit(frame, y)
-    assert list(model.feature_names_in_) == list("abcde")
 
 
 def test_a_failed_first_partial_fit_leaves_nothing_behind(binary):

@@ -86,21 +86,28 @@ def learner_of(model, X, y):
     return make_learner(model, rows, "decision_function", 0)
 
 
+def partition_of(cv, order):
+    """Return a partition of 90 rows."""
+    bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
+    n_folds = {"uneven": 6, "loo": 90}.get(cv, cv)
+    return Partition(90, n_folds, bounds, order == "random", 5)
+
+
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],
         cv=["loo", 7, 2, "uneven"],
         dtype=[np.float64, np.float32],
         n_classes=[2, 3],
-        alpha=ALPHAS,
-    )
+        model=[*map(PegasosClassifier, ALPHAS), *SGD],
+    ),
+    ids=said,
 )
-def test_pairs_are_what_they_are_in_turns(alpha, n_classes, dtype, cv, order):
+def test_pairs_are_what_they_are_in_turns(model, n_classes, dtype, cv, order):
     X, y = make(dtype, n_classes)
-    bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
-    n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
-    plan = Partition(len(y), n_folds, bounds, order == "random", 5)
-    learner = learner_of(PegasosClassifier(alpha), X, y)
+    plan = partition_of(cv, order)
+    learner = learner_of(model, X, y if is_classifier(model) else (y - 0.7).astype(dtype))
+    assert trains_pairs(learner)
     pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
     assert pairs[0] == turns[0]
     for one, other in zip(pairs[1:], turns[1:], strict=True):
@@ -138,34 +145,10 @@ def test_two_rows_are_tested_without_their_states(
     assert np.array_equal(out, outputs, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    *pairs(
-        order=["fixed", "random"],
-        cv=["loo", 7, "uneven"],
-        dtype=[np.float64, np.float32],
-        model=SGD,
-    ),
-    ids=said,
-)
-def test_pairs_of_sgd_too(model, dtype, cv, order):
-    X, y = make(dtype, 3)
-    bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
-    n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
-    plan = Partition(len(y), n_folds, bounds, order == "random", 5)
-    learner = learner_of(model, X, y if is_classifier(model) else (y - 0.7).astype(dtype))
-    assert trains_pairs(learner)
-    pairs, turns = in_pairs(learner, plan), in_turns(learner, plan)
-    assert pairs[0] == turns[0]
-    for one, other in zip(pairs[1:], turns[1:], strict=True):
-        assert one.tobytes() == other.tobytes()
-
-
 @pytest.mark.parametrize(*pairs(n_jobs=[1, 3], order=["fixed", "random"], cv=["loo", 7, "uneven"]))
 def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     X, y = make(np.float64, 3)
-    bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
-    n_folds = 6 if cv == "uneven" else len(y) if cv == "loo" else cv
-    plan = Partition(len(y), n_folds, bounds, order == "random", 5)
+    plan = partition_of(cv, order)
     learner = learner_of(PegasosClassifier(0.01), X, y)
     assert trains_pairs(learner)
     out = np.full((plan.n_rows, learner.n_outputs), 7, learner.dtype)

@@ -13,11 +13,8 @@ import reference
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
-from sklearn.datasets import fetch_covtype
-from sklearn.linear_model import LogisticRegression
 from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import KFold
-from sklearn.model_selection import train_test_split
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -27,7 +24,6 @@ from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import layout_for
-from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
 from optuna_treecv.rows.data import Data
@@ -79,9 +75,8 @@ def textbook_svrg(X, y, eta, alpha, k0, growth, lengths):
     return anchor, len(y) - len(list(rows))
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 3.0])
-@pytest.mark.parametrize(("growth", "warm"), [(2.0, 0), (1.0, 0)])
-def test_streaming_svrg_is_the_papers(alpha, growth, warm, make_data):
+@pytest.mark.parametrize(("alpha", "growth"), [(0.0, 2.0), (0.3, 1.0), (3.0, 2.0)])
+def test_streaming_svrg_is_the_papers(alpha, growth, make_data):
     X, _ = make_data(600, 5)
     y = X @ np.arange(5.0) + np.random.default_rng(1).normal(size=600)
     lengths = [1 + next(reference.draws(reference.chain(9, s), iter([20]))) for s in range(5)]
@@ -208,7 +203,7 @@ def test_a_row_between_two_centres_goes_to_the_first():
 # Rates: rows x excess risk, divided by d / 2, the constant of the empirical risk minimiser.
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_single_pass_rates():
     d, n = 20, 300_000
     eigenvalues = np.linspace(0.1, 1, d)
@@ -231,25 +226,6 @@ def test_single_pass_rates():
             found[name].append(rows * np.sum(eigenvalues * (w - truth) ** 2) / d)
     assert np.mean(found["svrg"]) == pytest.approx(2, rel=0.2)  # b / (b - 1)
     assert np.mean(found["averaged"]) == pytest.approx(1, rel=0.2)
-
-
-@pytest.mark.slow
-def test_logistic_regression_on_covertype():
-    try:
-        X, y = fetch_covtype(return_X_y=True, download_if_missing=False)
-    except OSError:
-        pytest.skip("Covertype is not here")
-    X, y = (X - X.mean(axis=0)) / X.std(axis=0), y == 1
-    X, test_X, y, test_y = train_test_split(X, y, test_size=0.1, random_state=0)
-    best = LogisticRegression().fit(X, y).score(test_X, test_y)
-    for estimator in (StreamingSVRGClassifier(), AveragedSGDClassifier()):
-        if isinstance(estimator, AveragedSGDClassifier):
-            estimator.set_params(loss="log_loss")
-        scores = [
-            clone(estimator).set_params(step_size=eta, random_state=0).fit(X, y)
-            for eta in (0.003, 0.01, 0.03)
-        ]
-        assert max(model.score(test_X, test_y) for model in scores) > best - 0.005
 
 
 # Which rows have influenced the weights.
@@ -290,7 +266,7 @@ ESTIMATORS = [
 
 @pytest.mark.filterwarnings("ignore:settings='theory'")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
-@pytest.mark.parametrize("n_seen", [0, 1, 5, 10, 11, 20, 21, 25, 26, 60])
+@pytest.mark.parametrize("n_seen", [0, 1, 10, 11, 20, 21, 25, 26, 60])
 def test_bound_names_all_that_has_acted(estimator, n_seen, make_data):
     X, y = make_data(60, 4)
 
@@ -371,31 +347,24 @@ def test_theory_is_the_same_for_all_forms_of_rows(dtype, fit_intercept, make_dat
         AveragedSGDRegressor(step_size=1e6, batch_size=5),
         AveragedSGDRegressor(step_size=1e300, radius=1.0),
         StreamingSVRGRegressor(step_size=1e6, initial_batch_size=5),
-    ],
-    ids=said,
-)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("cv", [4, "loo"])
-def test_a_diverging_step_size_is_counted(estimator, dtype, cv, make_data):
-    X, _ = make_data(300, 4)
-    X = X.astype(dtype)
-    result = tree_cross_validate(estimator, X, 5 * X[:, 0] + 1, cv=cv)
-    assert result.diverged_folds == result.n_folds
-    assert result.mean == np.inf and result.std is None
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
         StreamingSVRGClassifier(step_size=1e200, initial_batch_size=5),
         AveragedSGDClassifier(alpha=1e3, step_size=1e6),
     ],
     ids=said,
 )
-def test_a_diverging_classifier_errs_always(estimator, make_data):
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("cv", [4, "loo"])
+def test_folds_that_diverge_are_counted_and_have_the_worst_score(estimator, dtype, cv, make_data):
     X, y = make_data(300, 4)
-    result = tree_cross_validate(estimator, 1e150 * X, y, cv=4)
-    assert result.diverged_folds == 4 and result.mean == 1
+    X = X.astype(dtype)
+    worst = 1 if is_classifier(estimator) else np.inf
+    if is_classifier(estimator):
+        X = X * np.sqrt(np.finfo(dtype).max).astype(dtype)
+    else:
+        y = 5 * X[:, 0] + 1
+    result = tree_cross_validate(estimator, X, y, cv=cv)
+    assert result.diverged_folds == result.n_folds
+    assert result.mean == worst and (worst == 1 or result.std is None)
 
 
 @pytest.mark.parametrize(
@@ -444,21 +413,3 @@ def test_a_margin_that_is_not_a_number_is_seen(big):
         model = AveragedSGDRegressor(loss, step_size=1.0, average=False, **settings)
         with np.errstate(all="ignore"):
             assert np.isnan(model.fit(X, [1, 1, 0, 0]).coef_).any()
-
-
-def test_a_model_of_the_tree_goes_on(binary):
-    X, y = binary
-    for estimator in (*ESTIMATORS, LSQSGDRegressor()):
-        target = y if is_classifier(estimator) else X[:, 0]
-        rows = Data(X, target).prepare(layout_for(estimator), np.arange(83, dtype=np.uint32))
-        learner = make_learner(clone(estimator).set_params(random_state=4), rows, None, 3)
-        state = learner.start()
-        learner.update(state, slice(0, 40))
-        fitted = (
-            learner.estimator(state).set_params(shuffle=False).partial_fit(X[40:], target[40:])
-        )
-        learner.update(state, slice(40, 83))
-        for name, value in vars(learner.estimator(state)).items():
-            if name.endswith("_") and isinstance(value, np.ndarray) and name != "labels_":
-                assert np.array_equal(getattr(fitted, name), value), name
-    assert LSQSGDRegressor().fit(X, y).step_size_ == len(X) ** -0.5
