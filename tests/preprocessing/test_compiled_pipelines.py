@@ -24,7 +24,6 @@ from sklearn.base import is_classifier
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -110,6 +109,7 @@ ONCE = {
         make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["city", "day"])),
         PolynomialFeatures(2, interaction_only=True, include_bias=False),
     ),
+    "texts": make_column_transformer((CountVectorizer(), "city"), ("passthrough", ["count"])),
     "union": make_pipeline(
         make_column_transformer(("passthrough", ["count", "city"])),
         make_union(
@@ -140,21 +140,6 @@ def test_categories_may_be_encoded_once(steps, estimator, n_folds, table, traini
     found = tree_cross_validate(pipeline, X, y, cv=n_folds, stratify=False, random_state=SEED)
     paths = training_paths(len(X), n_folds, random_state=SEED)
     np.testing.assert_allclose(found.test_score, encoded_by_fold(pipeline, X, y, paths), rtol=1e-9)
-
-
-def test_texts_may_be_counted_once(training_paths):
-    rng = np.random.default_rng(2)
-    words = np.array("red green blue sun moon sea wind tree bird fish".split())
-    X = np.array([" ".join(rng.choice(words, 5)) for _ in range(60)], dtype=object)
-    X[7] += " unique"
-    y = np.array(["sun" in text for text in X])
-    for vectorizer in (CountVectorizer(), HashingVectorizer(n_features=2**10)):
-        pipeline = make_pipeline(vectorizer, AveragedSGDClassifier(shuffle=False))
-        assert compiled_part(pipeline) is pipeline[-1]
-        found = tree_cross_validate(pipeline, X, y, cv=12, stratify=False, random_state=SEED)
-        paths = training_paths(60, 12, random_state=SEED)
-        right = encoded_by_fold(pipeline, X, y, paths)
-        np.testing.assert_allclose(found.test_score, right, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

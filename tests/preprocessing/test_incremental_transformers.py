@@ -115,29 +115,42 @@ def test_a_column_that_is_constant_up_to_rounding_has_scale_1():
     np.testing.assert_allclose(found.scale_[1], scaler.scale_[1], rtol=1e-15)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def model_that_tests(row, pipeline, X, y, **options):
+    """Return the steps that are fitted without a row, as a scorer gets them."""
+    found = []
+
+    def keep(fitted, X, y):
+        found.append(fitted)
+        return 0.0
+
+    tree_cross_validate(pipeline, X, y, cv="loo", shuffle=False, scoring=keep, **options)
+    return found[row]
+
+
+def assert_same_models(one, other):
+    for step, other_step in zip(one, other, strict=True):
+        for name in ("statistics_", "mean_", "var_", "scale_", "coef_", "intercept_"):
+            values = getattr(step, name, None), getattr(other_step, name, None)
+            np.testing.assert_array_equal(*values)
+
+
+@pytest.mark.parametrize("form", [np.float64, np.float32, "sparse"])
 @pytest.mark.parametrize("estimator", [*CLASSIFIERS[:3], StreamingSVRGClassifier()], ids=name_of)
-def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, dtype, rows):
-    X, y = rows[0].astype(dtype), rows[1] > 0
-    pipeline = make_pipeline(StandardScaler(), estimator)
-    options = {"cv": 90, "stratify": False, "shuffle": False}
-    row = 37
+def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, form, rows):
+    X, y = rows[0], rows[1] > 0
+    scaler = StandardScaler(with_mean=form != "sparse")
+    if form == "sparse":
+        X[np.random.default_rng(4).random(X.shape) < 0.8] = 0
     models = []
     for factor in (1, 1e12):
         changed = X.copy()
-        changed[row] *= factor
-        found = []
-
-        def keep(fitted, X, y, found=found):
-            found.append(fitted)
-            return 0.0
-
-        tree_cross_validate(pipeline, changed, y, scoring=keep, **options)
-        models.append(found[row])
-    for name in ("mean_", "var_", "scale_"):
-        np.testing.assert_array_equal(getattr(models[0][0], name), getattr(models[1][0], name))
-    np.testing.assert_array_equal(models[0][1].coef_, models[1][1].coef_)
-    np.testing.assert_array_equal(models[0][1].intercept_, models[1][1].intercept_)
+        changed[37] *= factor
+        changed = sparse.csr_array(changed) if form == "sparse" else changed.astype(form)
+        models.append(model_that_tests(37, make_pipeline(scaler, estimator), changed, y))
+    assert_same_models(*models)
+    if form == "sparse":
+        right = StandardScaler(with_mean=False).fit(sparse.csr_array(np.delete(X, 37, axis=0)))
+        np.testing.assert_allclose(models[0][0].scale_, right.scale_, rtol=1e-10)
 
 
 @pytest.mark.parametrize("order", ["fixed", "random"])
@@ -164,35 +177,6 @@ def test_one_seed_gives_the_same_bits(estimator, order, rows):
         np.testing.assert_array_equal(one.test_score, other.test_score)
         shared = objective.evaluate(point)
         np.testing.assert_array_equal(one.test_score, shared.test_score)
-
-
-def test_trials_share_what_their_trainings_have_in_common(rows):
-    X, y = rows
-    pipeline = make_pipeline(StandardScaler(), AveragedSGDRegressor(shuffle=False))
-    name = "averagedsgdregressor__average_start"
-    objective = treecv_objective(pipeline, X, y, cv=10, param_grid={name: [0]})
-    first = objective.evaluate({name: 60})
-    second = objective.evaluate({name: 70})
-    assert first.n_updates_saved == 0
-    assert second.n_updates_saved > 0
-    alone = tree_cross_validate(clone(pipeline).set_params(**{name: 70}), X, y, cv=10)
-    np.testing.assert_array_equal(second.test_score, alone.test_score)
-
-
-@pytest.mark.parametrize("report", ["progressive", "blocks", "folds"])
-def test_reports_do_not_change_the_scores(report, rows):
-    X, y = rows[0], rows[1] > 0
-    pipeline = make_pipeline(StandardScaler(), PegasosClassifier())
-    space = {"pegasosclassifier__alpha": optuna.distributions.FloatDistribution(1e-4, 1, log=True)}
-    values = []
-    for asked in (report, None):
-        objective = treecv_objective(
-            pipeline, X, y, cv=40, param_distributions=space, report=asked, scoring="error"
-        )
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-        study.optimize(objective, n_trials=3)
-        values.append([trial.value for trial in study.trials])
-    assert values[0] == values[1]
 
 
 @settings(max_examples=60)
@@ -274,29 +258,6 @@ def test_sparse_rows_in_lanes_and_shared():
     for point, one, other in zip(points, alone, beside, strict=True):
         np.testing.assert_array_equal(one.test_score, other.test_score)
         np.testing.assert_array_equal(objective.evaluate(point).test_score, one.test_score)
-
-
-def test_a_sparse_row_leaves_no_trace_in_the_model_that_tests_it():
-    rng = np.random.default_rng(4)
-    X = sparse.random_array((50, 300), density=0.05, format="csr", random_state=rng)
-    y = np.arange(50) % 2
-    pipeline = make_pipeline(StandardScaler(with_mean=False), AveragedSGDClassifier())
-    models = []
-    for factor in (1, 1e12):
-        changed = X.tolil()
-        changed[[7]] = X[[7]] * factor
-        found = []
-
-        def keep(fitted, X, y, found=found):
-            found.append(fitted)
-            return 0.0
-
-        tree_cross_validate(pipeline, changed.tocsr(), y, cv="loo", shuffle=False, scoring=keep)
-        models.append(found[7])
-    np.testing.assert_array_equal(models[0][0].scale_, models[1][0].scale_)
-    np.testing.assert_array_equal(models[0][1].coef_, models[1][1].coef_)
-    right = StandardScaler(with_mean=False).fit(X[np.arange(50) != 7])
-    np.testing.assert_allclose(models[0][0].scale_, right.scale_, rtol=1e-10)
 
 
 # Missing values.
@@ -411,57 +372,9 @@ def test_a_missing_or_huge_value_leaves_no_trace_in_the_model_that_tests_it(row,
     for value in (1.0, np.nan, 1e12):
         changed = X.copy()
         changed[row] = value
-        found = []
-
-        def keep(fitted, X, y, found=found):
-            found.append(fitted)
-            return 0.0
-
-        tree_cross_validate(pipeline, changed, y, cv=90, shuffle=False, scoring=keep)
-        models.append(found[row])
-    for other in models[1:]:
-        np.testing.assert_array_equal(models[0][0].statistics_, other[0].statistics_)
-        np.testing.assert_array_equal(models[0][1].scale_, other[1].scale_)
-        np.testing.assert_array_equal(models[0][2].coef_, other[2].coef_)
-
-
-# Several epochs.
-
-
-@pytest.mark.parametrize("method", ["treecv", "standard"])
-def test_replays_do_not_count_in_the_scales(method, rows):
-    X, y = rows
-    pipeline = make_pipeline(StandardScaler(), AveragedSGDRegressor())
-    found = []
-
-    def keep(fitted, X, y):
-        found.append(fitted)
-        return 0.0
-
-    options = {"cv": 9, "method": method, "shuffle": False, "scoring": keep}
-    one = tree_cross_validate(pipeline, X, y, **options)
-    several = tree_cross_validate(pipeline, X, y, n_epochs=4, **options)
-    assert several.n_updates == 4 * one.n_updates
-    for first, other in zip(found[:9], found[9:], strict=True):
-        assert other[0].n_samples_seen_ == 80
-        np.testing.assert_array_equal(first[0].mean_, other[0].mean_)
-        np.testing.assert_array_equal(first[0].scale_, other[0].scale_)
-        assert np.any(first[1].coef_ != other[1].coef_)
-
-
-def test_epochs_of_a_step_can_be_searched(rows):
-    X, y = rows
-    pipeline = make_pipeline(StandardScaler(), AveragedSGDRegressor())
-    name = "averagedsgdregressor__n_epochs"
-    grid = {name: [1, 3], "averagedsgdregressor__alpha": [1e-4, 1e-2, 1.0]}
-    objective = treecv_objective(pipeline, X, y, cv=6, param_grid=grid)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
-    for trial in study.trials:
-        alone = tree_cross_validate(clone(pipeline).set_params(**trial.params), X, y, cv=6)
-        assert alone.mean == trial.value
-    fitted = objective.best_estimator(study)
-    assert fitted[0].n_samples_seen_ == 90
+        models.append(model_that_tests(row, pipeline, changed, y))
+    assert_same_models(models[0], models[1])
+    assert_same_models(models[0], models[2])
 
 
 def test_a_scaler_that_does_nothing_to_sparse_rows_counts_them():

@@ -202,29 +202,25 @@ def with_entry(row, value):
     return table
 
 
+class Failing(FunctionTransformer):
+    def fit(self, X, y=None):
+        raise ValueError("no value fits: 7 is out of range")
+
+
 NUMBERS = ["size", "age"]
 FILL = make_pipeline(SimpleImputer(), StandardScaler())
 ALL_EMPTY = a_table(size=np.nan, age=np.nan)[NUMBERS]
+COLUMNS, SCALER = "'prepare' (ColumnTransformer)", "'prepare__some' (StandardScaler)"
 ONE_EACH = "must have steps that keep the number of rows"
 
 # The step, and what the sentence says besides: where possible the column, as it is called.
 SAID = {
-    "a missing column": (
-        selecting(["weight"]),
-        a_table(),
-        "'prepare' (ColumnTransformer)",
-        "'weight'",
-    ),
-    "missing columns": (
-        selecting(["weight", "size", "height"]),
-        a_table(),
-        "'prepare' (ColumnTransformer)",
-        "'height'",
-    ),
+    "a missing column": (selecting(["weight"]), a_table(), COLUMNS, "'weight'"),
+    "missing columns": (selecting(["weight", "size", "height"]), a_table(), COLUMNS, "'height'"),
     "a missing column that is dropped": (
         ColumnTransformer([("a", "drop", ["weight"]), ("b", StandardScaler(), NUMBERS)]),
         a_table(),
-        "'prepare' (ColumnTransformer)",
+        COLUMNS,
         "'weight'",
     ),
     "a missing column inside": (
@@ -242,44 +238,29 @@ SAID = {
     "a missing column of a function": (
         selecting(lambda X: ["size", "weight"]),
         a_table(),
-        "'prepare' (ColumnTransformer)",
+        COLUMNS,
         "'weight'",
     ),
     "a range of missing columns": (
         selecting(slice("size", "weight")),
         a_table(),
-        "'prepare' (ColumnTransformer)",
+        COLUMNS,
         "'weight'",
     ),
-    "names for an array": (
-        selecting(["size"]),
-        np.zeros((40, 2)),
-        "'prepare' (ColumnTransformer)",
-        "",
-    ),
-    "a missing number": (
-        selecting([0, 5]),
-        np.zeros((40, 2)),
-        "'prepare' (ColumnTransformer)",
-        "",
-    ),
-    "a short mask": (selecting([True, False]), a_table(), "'prepare' (ColumnTransformer)", ""),
-    "a column that is no list": (
-        selecting("size"),
-        a_table(),
-        "'prepare__some' (StandardScaler)",
-        "",
-    ),
+    "names for an array": (selecting(["size"]), np.zeros((40, 2)), COLUMNS, ""),
+    "a missing number": (selecting([0, 5]), np.zeros((40, 2)), COLUMNS, ""),
+    "a short mask": (selecting([True, False]), a_table(), COLUMNS, ""),
+    "a column that is no list": (selecting("size"), a_table(), SCALER, ""),
     "a column of strings": (
         selecting(["age", "city"]),
         a_table(),
-        "'prepare__some' (StandardScaler)",
+        SCALER,
         "X must hold numbers, got 'a' in column 'city', row 0.",
     ),
     "a string": (
         selecting(NUMBERS),
         with_entry(7, "big"),
-        "'prepare__some' (StandardScaler)",
+        SCALER,
         "X must hold numbers, got 'big' in column 'size', row 7.",
     ),
     "a string beside gaps": (
@@ -291,7 +272,7 @@ SAID = {
     "a string of an array": (
         selecting([2]),
         with_entry(7, "big")[["age", "city", "size"]].to_numpy(),
-        "'prepare__some' (StandardScaler)",
+        SCALER,
         "'big'",
     ),
     "a string of the remainder": (
@@ -321,7 +302,7 @@ SAID = {
     "two columns of one name": (
         selecting(["age"]),
         a_table().rename(columns={"city": "size"}),
-        "'prepare' (ColumnTransformer)",
+        COLUMNS,
         "'size'",
     ),
     "two columns of one name, scaled": (
@@ -343,6 +324,12 @@ SAID = {
         a_table(),
         "'prepare__some' (CountVectorizer)",
         ONE_EACH,
+    ),
+    "another transformer": (
+        Failing(),
+        np.zeros((40, 2)),
+        "'prepare' (Failing)",
+        "no value fits: 7 is out of range",
     ),
     "an array of texts": (
         selecting([0], step=CountVectorizer()),
@@ -377,6 +364,13 @@ def by_fits(pipeline, X, y):
     tree_cross_validate(pipeline, X, y, cv=KFold(4), shuffle=False, method="fit")
 
 
+def by_predictions(pipeline, X, y):
+    tree_cross_val_predict(pipeline, X, y, cv=KFold(4), method="fit")
+
+
+EVALUATIONS = [by_functions, by_an_objective, by_a_search, by_fits, by_predictions]
+
+
 def check_said(error, step, said):
     """Check that a sentence names X and the step, and that the error of the step is its cause."""
     assert str(error).startswith(f"X must suit the step {step}: ")
@@ -386,8 +380,13 @@ def check_said(error, step, said):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("evaluate", [by_functions, by_an_objective, by_a_search, by_fits])
-@pytest.mark.parametrize("case", SAID)
+@pytest.mark.parametrize(
+    ("case", "evaluate"),
+    [
+        *((case, by_functions) for case in SAID),
+        *((case, EVALUATIONS[1 + i % 4]) for i, case in enumerate(SAID)),
+    ],
+)
 def test_a_wrong_step_is_named_with_its_column(case, evaluate):
     prepare, X, step, said = SAID[case]
     pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
@@ -396,7 +395,7 @@ def test_a_wrong_step_is_named_with_its_column(case, evaluate):
     check_said(error.value, step, said)
 
 
-@pytest.mark.parametrize("evaluate", [by_functions, by_an_objective, by_a_search, by_fits])
+@pytest.mark.parametrize("evaluate", EVALUATIONS)
 def test_rows_without_columns_after_the_steps_are_refused(evaluate):
     pipeline = Pipeline([("prepare", SimpleImputer()), ("learn", AveragedSGDClassifier())])
     with pytest.raises(ValueError, match=r"0 feature\(s\)"):
@@ -427,28 +426,6 @@ def test_what_scikit_learn_says_stands_behind_the_step():
         pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
         with pytest.raises(ValueError, match=f"^X must suit the step 'prepare'.*{said}"):
             by_functions(pipeline, X, y)
-
-
-def test_predictions_of_fits_name_the_step_too():
-    prepare, X, step, said = SAID["a string"]
-    pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
-    with pytest.raises(ValueError) as error:
-        tree_cross_val_predict(pipeline, X, np.arange(40) % 2, cv=KFold(4), method="fit")
-    check_said(error.value, step, said)
-
-
-class Failing(FunctionTransformer):
-    def fit(self, X, y=None):
-        raise ValueError("no value fits: 7 is out of range")
-
-
-def test_the_error_of_another_transformer_is_kept_as_the_cause():
-    pipeline = Pipeline([("prepare", Failing()), ("learn", AveragedSGDClassifier())])
-    said = "no value fits: 7 is out of range"
-    with pytest.raises(ValueError) as error:
-        by_fits(pipeline, np.zeros((40, 2)), np.arange(40) % 2)
-    assert str(error.value) == f"X must suit the step 'prepare' (Failing): {said}"
-    assert str(error.value.__cause__) == said
 
 
 class NeedsTargets(FunctionTransformer):

@@ -24,6 +24,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.linear_model import SGDRegressor
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import AveragedSGDClassifier
@@ -163,6 +164,7 @@ ESTIMATORS = {
     "SGDClassifier": SGDClassifier(max_iter=1, random_state=3),
     "SGDRegressor": SGDRegressor(max_iter=1),
     "Pipeline": make_pipeline(StandardScaler(), SGDClassifier(max_iter=1)),
+    "compiled Pipeline": make_pipeline(StandardScaler(), PegasosClassifier(0.01)),
     "MiniBatchKMeans": MiniBatchKMeans(3, n_init=1, max_iter=1, batch_size=8),
 }
 
@@ -195,7 +197,8 @@ def test_early_scores_change_no_score(name, order, cv, cache, n_jobs):
     assert np.array_equal(result.test_score, alone.test_score)
     assert np.all(np.isfinite(scores.values[scores.tail]))
     assert scores.n_rows == spine_length(evaluation.repeats[0].plan)
-    is_compiled = type(estimator).__module__.startswith("optuna_treecv")
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    is_compiled = type(last).__module__.startswith("optuna_treecv")
     again = 0 if is_compiled else scores.n_rows  # phases of scikit-learn's are never cut
     assert result.n_updates == alone.n_updates + again
     assert result.n_updates_saved == 0

@@ -20,6 +20,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GroupKFold
@@ -31,6 +32,7 @@ from sklearn.model_selection import TimeSeriesSplit
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
@@ -441,22 +443,42 @@ def test_partial_fit_is_called_once_per_epoch():
         assert len(set(of_model[4] + of_model[5])) == 12  # no row twice
 
 
-def test_scalers_count_each_row_once(binary):
+def one_hot_and_scaled(learner):
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return make_pipeline(
+        make_column_transformer((encoder, [0]), remainder=StandardScaler()), learner
+    )
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "scaler"),
+    [
+        (make_pipeline(StandardScaler(), PegasosClassifier()), lambda model: model[0]),
+        (make_pipeline(StandardScaler(), INCREMENTAL[0]), lambda model: model[0]),
+        (one_hot_and_scaled(INCREMENTAL[0]), lambda model: model[0].named_transformers_.remainder),
+    ],
+    ids=["compiled", "incremental", "in part fitted once"],
+)
+@pytest.mark.parametrize("method", ["treecv", "standard"])
+def test_scalers_count_each_row_once(pipeline, scaler, method, binary):
     X, y = binary
+    X[:, 0] = np.arange(len(X)) % 3
     found = []
 
     def keep(model, X, y):
-        found.append((X, model[0].mean_, model[0].n_samples_seen_))
+        fitted = scaler(model)
+        found.append((X, fitted.mean_, fitted.n_samples_seen_, model[-1].coef_))
         return 0.0
 
-    pipeline = make_pipeline(StandardScaler(), PegasosClassifier(n_epochs=4))
-    for method in ("treecv", "standard"):
-        tree_cross_validate(pipeline, X, y, cv=5, scoring=keep, method=method)
-    assert len(found) == 10
-    for held, mean, n_seen in found:
+    options = {"cv": 5, "scoring": keep, "method": method, "shuffle": False}
+    for n_epochs in (4, 1):
+        tree_cross_validate(pipeline, X, y, n_epochs=n_epochs, **options)
+    for several, once in zip(found[:5], found[5:], strict=True):
+        held, mean, n_seen, _ = several
         assert n_seen == len(X) - len(held)
-        total = X.sum(axis=0) - held.sum(axis=0)
+        total = (X.sum(axis=0) - held.sum(axis=0))[-len(mean) :]
         np.testing.assert_allclose(mean, total / n_seen)
+        assert np.any(several[3] != once[3])
 
 
 def test_an_estimator_inside_of_another_one_has_its_epochs(three_classes):
