@@ -21,12 +21,13 @@ Y = (X[:, 0] > 0).astype(int)
 class Splitter:
     """Hands out what a function makes of KFold's train and test rows."""
 
-    def __init__(self, change):
-        self.change = change
+    def __init__(self, change, n_splits=4):
+        self.change, self.n_splits = change, n_splits
 
     def split(self, X, y=None, groups=None):
         for i, (train, test) in enumerate(KFold(4).split(X)):
-            yield self.change(i, train, test)
+            if i < self.n_splits:
+                yield self.change(i, train, test)
 
 
 class Endless:
@@ -68,7 +69,7 @@ def test_splits_that_the_tree_cannot_train_are_refused_by_it(cv, message):
     assert str(caught.value).startswith("cv must ")
 
 
-@pytest.mark.parametrize("method", ["treecv", "standard", "fit"])
+@pytest.mark.parametrize("method", ["auto", "treecv", "standard", "fit", "holdout"])
 @pytest.mark.parametrize(
     ("cv", "message"),
     [
@@ -96,6 +97,11 @@ def test_splits_that_the_tree_cannot_train_are_refused_by_it(cv, message):
             Splitter(second(lambda train, test: (train, test / 2))),
             "row numbers from 0 to 39, but Splitter tests rows of type float64 in split 1",
         ),
+        (
+            Splitter(second(lambda train, test: (train[:0], test))),
+            "Splitter trains on no row in split 1",
+        ),
+        (Splitter(purged, 0), "a splitter that yields splits, but Splitter yields none"),
         (Endless(), "Endless has made 100 splits of 40 rows"),
     ],
 )

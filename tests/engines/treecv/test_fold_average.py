@@ -106,7 +106,7 @@ def test_the_average_is_the_mean_of_the_models_at_the_leaves(
     model = result.kfold_estimator()
     plan, leaves = leaves_of(estimator, X, y, cv)
     expected = along_the_tree(plan, plan.root, leaves) / len(leaves)
-    np.testing.assert_array_equal(numbers_of(model), expected.astype(model.coef_.dtype))
+    np.testing.assert_array_equal(numbers_of(model).astype(dtype), expected.astype(dtype))
     np.testing.assert_allclose(expected, leaves.mean(axis=0), rtol=1e-5, atol=1e-7)
     assert model.coef_.shape == ((3, 4) if n_classes == 3 else (1, 4) if n_classes else (4,))
     plain = tree_cross_validate(estimator, X, y, cv=cv)
