@@ -264,7 +264,7 @@ def test_classifier_equals_twin(case, dtype, d, n_classes, kind):
     *pairs(dtype=FLOATS, d=WIDTHS, kind=[None, "weights"], case=REGRESSORS), ids=name_of
 )
 def test_regressor_equals_twin(case, dtype, d, kind):
-    check_against_twins(case, dtype, d, None, kind)
+    check_against_twins(case, dtype, d, 2, kind)
 
 
 @pytest.mark.parametrize(*pairs(dtype=FLOATS, case=CLASSIFIERS + REGRESSORS), ids=name_of)
