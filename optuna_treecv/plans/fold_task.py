@@ -216,7 +216,7 @@ class FoldTask:
         self, fitted: Any, train: Array, test: Array, X: Any, y: Any
     ) -> tuple[Array, Array, Array, bool]:
         """Return the scores, their spreads, the responses, and whether the model has diverged."""
-        if fitted is not None:  # which methods exist may depend on an estimator chosen by fit
+        if fitted is not None:  # fit may have chosen an estimator that lacks a method
             for metric in self.metrics:
                 if getattr(metric, "error_score", None) is None:
                     check_methods(fitted, metric.methods, f"scoring={metric.name!r}")
@@ -317,7 +317,7 @@ class FoldTask:
         return _protected(X), _protected(y)
 
     def _fit(self, estimator: Any, X: Any, y: Any, train: Array) -> None:
-        """Fit an estimator on training rows, with the entries of the arguments for these rows."""
+        """Fit an estimator on training rows, with these rows' entries of further arguments."""
         params = part_of(self.params, self.X, train)
         routing = config_context(enable_metadata_routing=self.is_routed)
         labels, is_frame = () if y is None else (y,), hasattr(X, "columns")

@@ -45,16 +45,16 @@ _OF_TREES = frozenset(
     "data_sample_strategy bagging_fraction bagging_freq feature_fraction feature_fraction_bynode "
     "min_data_in_leaf lambda_l1 lambda_l2 min_gain_to_split min_sum_hessian_in_leaf".split()
 )
-# ``min_child_samples`` and its aliases. LightGBM drops columns that cannot be split with it.
+# ``min_child_samples`` and its aliases. LightGBM drops columns without a split within this limit.
 _MIN_SAMPLES_NAMES = (
     *("min_data_in_leaf", "min_data_per_leaf", "min_data", "min_child_samples"),
     "min_samples_leaf",
 )
 
-# The largest number of rows of which the median of a column is computed.
+# The maximum number of rows from which the median of a column is computed.
 _MAX_SAMPLE = 1000
 
-# The largest number of values of a sparse X that are converted to a dense array together.
+# The maximum number of values of a sparse X that are converted to a dense array at a time.
 _MAX_DENSE_VALUES = 2**22
 
 
@@ -189,7 +189,7 @@ class LightGBMGrowth(Growth):
     def _sum(self, n_iterations: int, add: Callable[..., Any]) -> np.ndarray:
         """Return the summed outputs of the first trees for the test rows.
 
-        The sum of the last call is continued if it has at most as many trees.
+        The sum of the last call is continued, unless it contains more trees.
         """
         n_summed, total = self._summed
         if n_summed > n_iterations or n_iterations == 0:

@@ -408,7 +408,7 @@ def _fit_preprocessing(request: Request, parts: DividedPipeline) -> Preprocessin
         cut.count(np.ones(n_rows, bool))[0].min() <= n_rows - n_known for cut in cuts
     ):
         return (
-            f"a column that a SimpleImputer fills has values in only {n_known} rows, all of "
-            "which a fold may hold out, and keep_empty_features is False"
+            f"a fold may hold out all {n_known} rows in which some column of a SimpleImputer "
+            "has a value, and keep_empty_features is False"
         )
     return Preprocessing(steps, name, steps.layout_for(parts.pipeline), parts.why_python)

@@ -61,7 +61,7 @@ class Learner(Trainer, Protocol):
         """Return a fitted estimator with the model of a state; None if the model is not finite."""
 
     def score_rows(self, start: int, stop: int) -> tuple[Any, Any]:
-        """Return X and y of the rows start to stop - 1, in the form in which scorers take them."""
+        """Return X and y of the rows start to stop - 1, in the form that scorers need."""
 
 
 @runtime_checkable

@@ -157,7 +157,7 @@ class ProgressivePlan(WalkedPlan):
         """Return a sentence with the number of rows."""
         return (
             f"One model is trained on the {self.request.data.n_rows:,} rows. After the first "
-            "eighth of the rows, each row tests the model just before the model is trained on it."
+            "eighth of the rows, the model is tested on each row just before training on it."
         )
 
     def at_leaf(self, candidate: Candidate, learner: Learner) -> list[int]:
