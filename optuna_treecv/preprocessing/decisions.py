@@ -233,7 +233,7 @@ def _decide_for_sums(step: Any, learner: Any, later_steps: Sequence[Any]) -> tup
         statistic = step.strategy if kind is SimpleImputer else "range"
         return (
             Kind.FROM_SUMS,
-            f"only the {statistic} of each column is needed for each training set",
+            f"a training set changes only the {statistic} of each column",
         )
     if why_not and acts_on_columns(step) and kind is not SimpleImputer:
         other = next(part for part in later_steps if not acts_on_columns(part))
@@ -249,7 +249,8 @@ def _decide_for_sums(step: Any, learner: Any, later_steps: Sequence[Any]) -> tup
         return Kind.ONCE_IF_EQUAL, f"each training set gives the same value{or_else}"
     if why_not and kind is OneHotEncoder:
         if not later_steps and not why_not_once(step) and ignores_zero_columns(learner):
-            return Kind.FITTED_ONCE, "a category that no training row has gets no coefficient"
+            reason = "the coefficient of a category that occurs in no training row is 0"
+            return Kind.FITTED_ONCE, reason
         return Kind.ONCE_IF_EQUAL, "each training set has the same categories"
     return (Kind.PER_FOLD, why_not) if why_not else (Kind.STATELESS, _EACH_ROW)
 

@@ -555,9 +555,9 @@ def test_explain_says_which_step_costs_what():
     lines = treecv_objective(model, X, Y, param_grid={"ridge__alpha": [1.0]}).explain()
     assert [line.strip() for line in lines.splitlines()[1:4]] == [
         "columntransformer__numbers__simpleimputer (SimpleImputer): fitted per fold from sums, "
-        "because only the median of each column is needed for each training set",
+        "because a training set changes only the median of each column",
         "columntransformer__numbers__minmaxscaler (MinMaxScaler): fitted per fold from sums, "
-        "because only the range of each column is needed for each training set",
+        "because a training set changes only the range of each column",
         "columntransformer__kinds (OneHotEncoder): fitted once if equal in each fold, because "
         "each training set has the same categories",
     ]
