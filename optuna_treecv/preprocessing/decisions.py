@@ -231,10 +231,7 @@ def _decide_for_sums(step: Any, learner: Any, later_steps: Sequence[Any]) -> tup
         if kind is StandardScaler:
             return Kind.FROM_SUMS, "they give the means and scales of each training set"
         statistic = step.strategy if kind is SimpleImputer else "range"
-        return (
-            Kind.FROM_SUMS,
-            f"a training set changes only the {statistic} of each column",
-        )
+        return (Kind.FROM_SUMS, f"a training set changes only the {statistic} of each column")
     if why_not and acts_on_columns(step) and kind is not SimpleImputer:
         other = next(part for part in later_steps if not acts_on_columns(part))
         return Kind.PER_FOLD, (
