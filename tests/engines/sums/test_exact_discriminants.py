@@ -14,18 +14,16 @@ import pytest
 from sklearn.base import clone
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
-from sklearn.model_selection import cross_validate
-from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv import tree_cross_validate
 from optuna_treecv.engines.sums.family import LinearDiscriminantFolds
 from optuna_treecv.engines.sums.family import QuadraticDiscriminantFolds
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.layout import RowLayout
 
+LINEAR, QUADRATIC = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 D = 4
 SCALERS = {"alone": None, "scaler": StandardScaler(), "no mean": StandardScaler(with_mean=False)}
 
@@ -43,14 +41,11 @@ PRIORS = [0.5, 0.2, 0.3]
 
 def linear(solver, priors=None):
     shrinkages = [None] if solver == "svd" else [None, 1e-3, 0.4, 1.0]
-    return [
-        LinearDiscriminantAnalysis(solver=solver, shrinkage=s, priors=priors) for s in shrinkages
-    ]
+    return [LINEAR(solver=solver, shrinkage=s, priors=priors) for s in shrinkages]
 
 
 def quadratic(priors=None):
-    shares = [0.0, 1e-3, 0.4, 1.0]
-    return [QuadraticDiscriminantAnalysis(reg_param=r, priors=priors, tol=1e-8) for r in shares]
+    return [QUADRATIC(reg_param=r, priors=priors, tol=1e-8) for r in (0.0, 1e-3, 0.4, 1.0)]
 
 
 ESTIMATORS = {
@@ -67,7 +62,7 @@ def prepared(X, y):
 
 
 def family_of(estimators, X, y, scaler=None, n_jobs=1):
-    is_linear = isinstance(estimators[0], LinearDiscriminantAnalysis)
+    is_linear = isinstance(estimators[0], LINEAR)
     family = LinearDiscriminantFolds if is_linear else QuadraticDiscriminantFolds
     return family(estimators, prepared(X, y), scaler, n_jobs)
 
@@ -91,36 +86,22 @@ def assert_as_fits(estimators, X, y, chunks, scaler=None, rtol=1e-10):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(*pairs(chunks=CHUNKS, estimators=ESTIMATORS, scaler=SCALERS))
-def test_outputs_are_those_of_fits(chunks, estimators, scaler):
-    X, y = numbers()
-    assert_as_fits(ESTIMATORS[estimators], X, y, CHUNKS[chunks], SCALERS[scaler])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("k", [5, N])
-@pytest.mark.parametrize("solver", ["svd", "lsqr", "eigen", "quadratic"])
-def test_given_priors(solver, k):
-    X, y = numbers()
-    estimators = quadratic(PRIORS) if solver == "quadratic" else linear(solver, PRIORS)
-    assert_as_fits(estimators, X, y, equal_parts(k))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("k", [5, N])
-@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
-def test_two_classes(estimators, k):
-    X, y = numbers(2)
-    assert_as_fits(estimators, X, y, equal_parts(k))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("k", [5, N])
-@pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
-def test_float32(estimators, k):
+@pytest.mark.parametrize(
+    *pairs(
+        chunks=CHUNKS,
+        estimators=ESTIMATORS,
+        scaler=SCALERS,
+        kind=["three classes", "two classes", "priors", "float32"],
+    )
+)
+def test_outputs_are_those_of_fits(chunks, estimators, scaler, kind):
     """float32 rows are summed in float64, where scikit-learn stays in float32 in parts."""
-    X, y = numbers()
-    assert_as_fits(estimators, X.astype(np.float32), y, equal_parts(k))
+    X, y = numbers(2 if kind == "two classes" else 3)
+    X = X.astype(np.float32) if kind == "float32" else X
+    family = [clone(estimator) for estimator in ESTIMATORS[estimators]]
+    if kind == "priors":
+        family = [estimator.set_params(priors=PRIORS) for estimator in family]
+    assert_as_fits(family, X, y, CHUNKS[chunks], SCALERS[scaler])
 
 
 @pytest.mark.parametrize("k", [5, N])
@@ -175,13 +156,13 @@ def test_directions_that_are_dropped_without_some_rows(factor):
     within = X - np.array([X[y == g].mean(axis=0) for g in range(2)])[y]
     smallest = np.linalg.eigvalsh(np.corrcoef(within.T))[0]
     for k in (5, N):
-        rank = [LinearDiscriminantAnalysis(tol=np.sqrt(factor * smallest))]
+        rank = [LINEAR(tol=np.sqrt(factor * smallest))]
         assert_as_fits(rank, X, y, equal_parts(k))
     y = rng.integers(0, 3, N)
     X = rng.normal(size=(N, 2)) + np.array([[0, 0], [4, 0], [2, 1]])[y]
-    fitted = LinearDiscriminantAnalysis().fit(X, y)
+    fitted = LINEAR().fit(X, y)
     largest, second = np.sqrt(fitted.explained_variance_ratio_)
-    between = [LinearDiscriminantAnalysis(tol=factor * second / largest)]
+    between = [LINEAR(tol=factor * second / largest)]
     for k in (5, N):
         assert_as_fits(between, X, y, equal_parts(k))
 
@@ -197,7 +178,7 @@ def test_a_row_does_not_leak_into_its_own_fold(estimators, k):
     chunks = equal_parts(k)
     far, probe = X.copy(), X.copy()
     own = np.arange(N // k)
-    is_quadratic = isinstance(estimators[0], QuadraticDiscriminantAnalysis)
+    is_quadratic = isinstance(estimators[0], QUADRATIC)
     far[own] *= 1e4 if is_quadratic else 1e9
     estimators = estimators[-2:]  # the other folds cannot be evaluated without a penalty
     for scaler in SCALERS.values():
@@ -213,19 +194,19 @@ def test_a_row_does_not_leak_into_its_own_fold(estimators, k):
 
 
 @pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
-def test_threads_and_groups_do_not_change_a_bit(estimators, monkeypatch):
+def test_threads_do_not_change_a_bit(estimators):
     X, y = numbers()
     for name in ("10", "n", "groups"):
-        one = outputs(family_of(estimators, X, y), CHUNKS[name])
-        several = outputs(family_of(estimators, X, y, n_jobs=3), CHUNKS[name])
+        one, several = (
+            outputs(family_of(estimators, X, y, n_jobs=n_jobs), CHUNKS[name]) for n_jobs in (1, 3)
+        )
         assert np.array_equal(one, several)
 
 
 def test_groups_of_folds_and_factors_that_are_not_kept(monkeypatch):
     X, y = numbers()
-    package = "optuna_treecv.engines.sums"
     monkeypatch.setattr("optuna_treecv.numerics.moments.MAX_BYTES", 1000)
-    monkeypatch.setattr(f"{package}.family._MAX_BYTES", 0)
+    monkeypatch.setattr("optuna_treecv.engines.sums.family._MAX_BYTES", 0)
     for estimators in ESTIMATORS.values():
         assert_as_fits(estimators, X, y, CHUNKS["10"])
 
@@ -264,9 +245,6 @@ def facts(**changed):
     return Facts(**{"n_features": 4, "n_trained": 90, "n_of_class": 20} | changed)
 
 
-LINEAR, QUADRATIC = LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-
-
 @pytest.mark.parametrize(
     ("estimator", "changed", "why"),
     [
@@ -298,39 +276,16 @@ def test_why_not(estimator, changed, why):
 @pytest.mark.parametrize("k", [10, N])
 def test_models_that_are_not_defined_are_refused(k):
     X, y = numbers()
-    X[:, 3] = X[:, 2]
-    chunks = equal_parts(k)
-    with pytest.raises(ValueError, match="must have full rank"):
-        outputs(family_of(quadratic(), X, y), chunks)
-    with pytest.raises(ValueError, match="shrinkage must be above 0 with solver='eigen'"):
-        outputs(family_of(linear("eigen"), X, y), chunks)
-    with pytest.raises(ValueError, match="got only columns that are constant"):
-        outputs(family_of(linear("svd"), np.ones((N, 2)), y), chunks)
+    alike = np.hstack([X[:, :3], X[:, 2:3]])
     rare = np.where(np.arange(N) == 5, 2, y % 2)
-    with pytest.raises(ValueError, match="at least 1 row of each class"):
-        outputs(family_of(linear("svd"), *numbers()[:1], rare), chunks)
-    with pytest.raises(ValueError, match="at least 2 rows of each class"):
-        outputs(family_of(quadratic(), *numbers()[:1], rare), chunks)
-    with pytest.raises(ValueError, match="priors must have one value for each of the 3 classes"):
-        family_of(linear("svd", [0.5, 0.5]), X, y)
-    with pytest.raises(ValueError, match=r"n_components must be at most min.* = 2"):
-        family_of([LINEAR(n_components=3)], X, y)
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        LINEAR(),
-        make_pipeline(StandardScaler(), LINEAR(solver="lsqr", shrinkage=0.1)),
-        make_pipeline(StandardScaler(), QUADRATIC(reg_param=0.1)),
-    ],
-)
-def test_scores_are_those_of_cross_validate(estimator):
-    X, y = numbers()
-    labels = np.array(["a", "b", "c"])[y]
-    cv = KFold(5, shuffle=True, random_state=0)
-    for scoring in ("accuracy", "neg_log_loss"):
-        found = tree_cross_validate(estimator, X, labels, cv=cv, scoring=scoring)
-        assert found.method == "exact"
-        expected = cross_validate(estimator, X, labels, cv=cv, scoring=scoring)["test_score"]
-        np.testing.assert_allclose(found.test_score, expected, rtol=1e-10)
+    for estimators, rows, labels, message in (
+        (quadratic(), alike, y, "must have full rank"),
+        (linear("eigen"), alike, y, "shrinkage must be above 0 with solver='eigen'"),
+        (linear("svd"), np.ones((N, 2)), y, "got only columns that are constant"),
+        (linear("svd"), X, rare, "at least 1 row of each class"),
+        (quadratic(), X, rare, "at least 2 rows of each class"),
+        (linear("svd", [0.5, 0.5]), X, y, "priors must have one value for each of the 3 classes"),
+        ([LINEAR(n_components=3)], X, y, r"n_components must be at most min.* = 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            outputs(family_of(estimators, rows, labels), equal_parts(k))

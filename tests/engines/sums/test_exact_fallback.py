@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
@@ -58,25 +59,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::Futur
 
 @pytest.mark.parametrize(("estimator", "rows", "why"), CORNERS.values(), ids=CORNERS)
 def test_scores_and_predictions_are_those_of_fits(estimator, rows, why):
-    result = tree_cross_validate(estimator, rows, LABELS, cv=CV, scoring="accuracy")
+    given = (estimator, rows, LABELS)
+    result = tree_cross_validate(*given, cv=CV, scoring="accuracy")
     assert result.method == "fit"
     assert result.why.startswith(why)
     assert result.diverged_folds == 0
-    expected = cross_validate(estimator, rows, LABELS, cv=CV, scoring="accuracy")
-    np.testing.assert_array_equal(result.test_score, expected["test_score"])
-    predicted = tree_cross_val_predict(estimator, rows, LABELS, cv=CV)
-    np.testing.assert_array_equal(predicted, cross_val_predict(estimator, rows, LABELS, cv=CV))
-
-
-@pytest.mark.parametrize(("estimator", "rows", "why"), CORNERS.values(), ids=CORNERS)
-def test_exact_folds_that_were_asked_for_are_not_fitted(estimator, rows, why):
-    kind = {"cv": CV, "method": "exact"}
-    for evaluate, scoring in (
-        (tree_cross_validate, {"scoring": "accuracy"}),
-        (tree_cross_val_predict, {}),
-    ):
+    np.testing.assert_array_equal(result.test_score, cross_val_score(*given, cv=CV))
+    predicted = tree_cross_val_predict(*given, cv=CV)
+    np.testing.assert_array_equal(predicted, cross_val_predict(*given, cv=CV))
+    for evaluate in (tree_cross_validate, tree_cross_val_predict):
         with pytest.raises(ValueError, match=r"instead\.$"):
-            evaluate(estimator, rows, LABELS, **kind, **scoring)
+            evaluate(*given, cv=CV, method="exact")
 
 
 def test_repeats_row_losses_and_caches():
@@ -129,11 +122,11 @@ def test_if_fits_fail_too_the_error_is_theirs(estimator, rows):
             evaluate(estimator, rows, LABELS, cv=CV, method="exact")
 
 
-@pytest.mark.parametrize("scale", [1e154, 1e200, 1e300])
+@pytest.mark.parametrize("scale", [1e154, 1e300])
 @pytest.mark.parametrize("method", ["auto", "exact"])
 def test_a_discriminant_of_huge_numbers_is_refused_in_words(scale, method):
     """The error of ``fit`` is that of an index, or with some versions of SciPy one of values."""
-    said = "X must hold numbers whose squares can be summed in float64, got larger ones"
+    said = "X must consist of numbers whose squares can be summed in float64, got larger numbers"
     with pytest.raises((IndexError, ValueError)) as of_fit:
         LinearDiscriminantAnalysis().fit(X * scale, LABELS)
     if method == "auto" and isinstance(of_fit.value, ValueError):
@@ -167,25 +160,13 @@ def test_a_score_that_is_defined_is_kept_beside_one_that_is_not(C):
 
 
 def test_a_model_that_newton_does_not_find_is_an_error_if_it_was_asked_for():
-    for scoring in ("accuracy", "neg_log_loss", "error", ["error", "accuracy"]):
+    given = (LogisticRegression(C=np.inf), APART, ONE_CLASS_FIRST)
+    options = {"cv": KFold(3), "method": "newton"}
+    for scoring in ("neg_log_loss", ["error", "accuracy"]):
         with pytest.raises(ValueError, match=r"^method='newton' must find models"):
-            tree_cross_validate(
-                LogisticRegression(C=np.inf),
-                APART,
-                ONE_CLASS_FIRST,
-                cv=KFold(3),
-                scoring=scoring,
-                method="newton",
-            )
+            tree_cross_validate(*given, scoring=scoring, **options)
     with pytest.raises(ValueError, match="Newton's method does not converge in a fold"):
-        tree_cross_val_predict(
-            LogisticRegression(C=np.inf),
-            APART,
-            ONE_CLASS_FIRST,
-            cv=KFold(3),
-            response_method="predict_proba",
-            method="newton",
-        )
+        tree_cross_val_predict(*given, response_method="predict_proba", **options)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from exact_chunks import kept
 import numpy as np
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -29,14 +31,6 @@ SCALERS = {
     "no mean": StandardScaler(with_mean=False),
     "no std": StandardScaler(with_std=False),
 }
-
-
-def kept(name, size, make):
-    """Return a new array that, like a kept one, is read-only."""
-    memory = np.empty(size)
-    make(memory)
-    memory.flags.writeable = False
-    return memory
 
 
 def left_out(X, y, alphas, bounds=None, weights=None, fit_intercept=True, scaler=None, n_jobs=1):
@@ -110,13 +104,13 @@ def assert_near(found, expected, y, rtol=1e-10):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("scaler", SCALERS.values(), ids=SCALERS)
-def test_models_without_single_rows(scaler, fit_intercept, weighted):
+@pytest.mark.parametrize(
+    *pairs(scaler=SCALERS, fit_intercept=[True, False], is_weighted=[False, True])
+)
+def test_models_without_single_rows(scaler, fit_intercept, is_weighted):
     X, y, weights = numbers()
-    options = {"fit_intercept": fit_intercept, "scaler": scaler}
-    options["weights"] = weights if weighted else None
+    options = {"fit_intercept": fit_intercept, "scaler": SCALERS[scaler]}
+    options["weights"] = weights if is_weighted else None
     found = single_rows(X, y, ALPHAS, most_rows=17, **options)
     assert_near(found, refits(X, y, ALPHAS, each(len(X)), **options), y)
 
@@ -160,43 +154,32 @@ def test_corrections_in_float32_are_small_enough():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_few_rows_with_a_scaler(seed):
+def test_few_rows_with_a_scaler():
     """Each row changes the scales much, so that series are long."""
-    rng = np.random.default_rng(seed)
-    X, y = rng.normal(size=(9, 3)), rng.normal(size=9)
-    found = single_rows(X, y, ALPHAS, scaler=StandardScaler())
-    assert_near(found, refits(X, y, ALPHAS, each(9), scaler=StandardScaler()), y, 1e-11)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X, y = rng.normal(size=(9, 3)), rng.normal(size=9)
+        found = single_rows(X, y, ALPHAS, scaler=StandardScaler())
+        assert_near(found, refits(X, y, ALPHAS, each(9), scaler=StandardScaler()), y, 1e-11)
 
 
 def test_targets_without_residuals():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(50, 3))
+    X = np.random.default_rng(0).normal(size=(50, 3))
     y = np.column_stack([X @ [1, 2, 3], np.full(50, 4.0), np.zeros(50)])
     found = single_rows(X, y, [1e-9, 1.0], scaler=StandardScaler())
     assert_near(found, refits(X, y, [1e-9, 1.0], each(50), scaler=StandardScaler()), y, 1e-11)
 
 
-@pytest.mark.parametrize("times_y", [1.0, 1e9])
 @pytest.mark.parametrize("scaler", [None, StandardScaler()])
-def test_no_leak(scaler, times_y):
-    """A far row does not change the model that is trained without it."""
+def test_a_far_row_does_not_change_the_model_that_is_trained_without_it(scaler):
     X, y, _ = numbers(n_targets=1)
-    for row in (0, 7, 20):
+    for row, times_X, times_y in ((0, 1e9, 1.0), (7, 1e9, 1e9), (20, 1.0, 1e9)):
         far, targets = X.copy(), y.copy()
-        far[row] *= 1e9
+        far[row] *= times_X
         targets[row] *= times_y
         found = single_rows(far, targets, [0.1, 10.0], scaler=scaler)[:, row]
         expected = refits(far, targets, [0.1, 10.0], [np.array([row])], scaler=scaler)[:, 0]
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_a_far_target_does_not_leak():
-    X, y, _ = numbers(n_targets=1)
-    y[11] /= 1000
-    expected = single_rows(X, y, ALPHAS)[:, 20]
-    y[20] *= 1e9
-    np.testing.assert_allclose(single_rows(X, y, ALPHAS)[:, 20], expected, rtol=1e-12)
 
 
 def solve_precisely(A, b):
@@ -291,62 +274,59 @@ def test_solutions_for_scales_from_a_thirtieth_to_thirty():
         assert np.abs(A @ (coef[:, 0] - right)).max() < 1e-13 * np.std(y)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("sizes", ["equal", "unequal"])
-def test_models_without_small_chunks(sizes, fit_intercept, weighted):
-    X, y, weights = numbers(60)
-    bounds = np.arange(0, 61, 3) if sizes == "equal" else np.array([0, 4, 8, 9, 11, 16, 30, 60])
-    options = {"fit_intercept": fit_intercept, "weights": weights if weighted else None}
-    models = left_out(X, y, ALPHAS, bounds=bounds, **options)
-    chunks = np.split(np.arange(60), bounds[1:-1])
-    assert_near(predictions(models.test(20, False)), refits(X, y, ALPHAS, chunks, **options), y)
-
-
 def test_chunks_of_one_row_are_single_rows():
     X, y, _ = numbers()
     models = left_out(X, y, ALPHAS)
     assert_near(predictions(models.test(7, False)), predictions(models.test(9, True)), y, 1e-12)
 
 
+@pytest.mark.parametrize(
+    *pairs(
+        bounds=[range(0, 61, 3), (0, 4, 8, 9, 11, 16, 30, 60)],
+        fit_intercept=[True, False],
+        is_weighted=[False, True],
+    )
+)
+def test_models_without_small_chunks(bounds, fit_intercept, is_weighted):
+    X, y, weights = numbers(60)
+    options = {"fit_intercept": fit_intercept, "weights": weights if is_weighted else None}
+    models = left_out(X, y, ALPHAS, bounds=bounds, **options)
+    chunks = np.split(np.arange(60), bounds[1:-1])
+    assert_near(predictions(models.test(20, False)), refits(X, y, ALPHAS, chunks, **options), y)
+
+
 def test_no_number_depends_on_threads():
     X, y, _ = numbers(200)
-    one = single_rows(X, y, ALPHAS, scaler=StandardScaler(), n_jobs=1)
-    several = single_rows(X, y, ALPHAS, scaler=StandardScaler(), n_jobs=3)
+    one, several = (
+        single_rows(X, y, ALPHAS, scaler=StandardScaler(), n_jobs=n_jobs) for n_jobs in (1, 3)
+    )
     np.testing.assert_array_equal(one, several)
 
 
-def test_alpha_0():
+def test_alpha_0_and_weights_that_leave_no_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 3)), rng.normal(size=30)
     alphas = [0.0, 1e-3, 1e8]
     assert_near(single_rows(X, y, alphas), refits(X, y, alphas, each(30)), y)
-    X[:, 2] = np.arange(30) == 4  # without row 4 the column is 0
-    with pytest.raises(ValueError, match="alpha must be above 0 .* within a training set"):
-        single_rows(X, y, alphas)
-    X[:, 2] = X[:, 1]
-    with pytest.raises(ValueError, match="alpha must be above 0 .* within the rows"):
-        single_rows(X, y, alphas)
+    single = np.c_[X[:, :2], np.arange(30) == 4]  # without row 4 the column is 0
+    for rows, weights, message in (
+        (single, None, "alpha must be above 0 .* within a training set"),
+        (X[:, [0, 1, 1]], None, "alpha must be above 0 .* within the rows"),
+        (X, np.arange(30) == 3, "sample_weight must be above 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            single_rows(rows, y, alphas, weights=None if weights is None else weights * 1.0)
 
 
-def test_weights_of_one_row_alone():
-    X, y, _ = numbers()
-    weights = np.zeros(len(X))
-    weights[3] = 1
-    with pytest.raises(ValueError, match="sample_weight must be above 0"):
-        single_rows(X, y, [1.0], weights=weights)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_small_chunks_behind_a_scaler_that_centres_alone(fit_intercept, weighted):
+@pytest.mark.parametrize(*pairs(fit_intercept=[True, False], is_weighted=[False, True]))
+def test_small_chunks_behind_a_scaler_that_centres_alone(fit_intercept, is_weighted):
     """Without an intercept, the mean that is subtracted differs between chunks."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 12)) + 3, rng.normal(size=40) + 5
-    weights = rng.random(40) if weighted else None
+    weights = rng.random(40) if is_weighted else None
     model = make_pipeline(StandardScaler(with_std=False), Ridge(fit_intercept=fit_intercept))
     cv = KFold(20)
     found = tree_cross_val_predict(model, X, y, cv=cv, sample_weight=weights, method="exact")
-    params = {"ridge__sample_weight": weights} if weighted else None
+    params = {"ridge__sample_weight": weights} if is_weighted else None
     expected = cross_val_predict(model, X, y, cv=cv, params=params)
     np.testing.assert_allclose(found, expected, rtol=1e-10)

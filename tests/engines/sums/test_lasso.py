@@ -18,7 +18,6 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import ElasticNet
 from sklearn.linear_model import Lasso
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
@@ -31,9 +30,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import ModelCache
-from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 
 # What is promised of scores.
@@ -129,26 +126,10 @@ def test_folds_are_those_of_converged_fits(
     assert_as_fits(estimator, X, y, **options)
 
 
-def test_scores_are_those_of_scikit_learn() -> None:
-    X, y = rows_of()
-    for estimator in (Lasso(0.1), ElasticNet(0.1), LinearRegression()):
-        for scoring in ("r2", "neg_median_absolute_error"):
-            ours = tree_cross_validate(estimator, X, y, cv=KFold(5), scoring=scoring)
-            theirs = cross_validate(converged(estimator), X, y, cv=KFold(5), scoring=scoring)
-            assert ours.method == "exact"
-            np.testing.assert_allclose(ours.test_score, theirs["test_score"], rtol=PROMISED)
-        predicted = tree_cross_val_predict(estimator, X, y, cv=KFold(5))
-        expected = cross_val_predict(converged(estimator), X, y, cv=KFold(5))
-        np.testing.assert_allclose(predicted, expected, rtol=1e-8)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [Lasso(0.05), LinearRegression()], ids=str)
-def test_leave_one_out(estimator: Any) -> None:
-    X, y = rows_of()
-    assert_as_fits(estimator, X, y, cv=LeaveOneOut(), rtol=1e-8, **NEAR)
-    X, y = with_dummies()
-    assert_as_fits(estimator, X, y, cv=LeaveOneOut(), rtol=1e-8, **NEAR)
+def test_leave_one_out() -> None:
+    for estimator, (X, y) in ((Lasso(0.05), rows_of()), (LinearRegression(), with_dummies())):
+        assert_as_fits(estimator, X[:50], y[:50], cv=LeaveOneOut(), rtol=1e-8, **NEAR)
 
 
 @pytest.mark.parametrize("estimator", [Lasso(), ElasticNet(l1_ratio=0.7), LinearRegression()])
@@ -176,10 +157,9 @@ def test_several_targets(estimator: Any) -> None:
 def test_columns_that_depend_on_each_other_in_all_rows(estimator: Any, scaler: Any) -> None:
     """Their coefficients are not unique, but predictions are."""
     X, y = with_dummies()
-    for seed in (0, 1):
-        folds = KFold(4, shuffle=True, random_state=seed)
-        for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
-            assert_as_fits(make_pipeline(scaler, estimator), X, y, cv=folds, scoring=scoring)
+    folds = KFold(4, shuffle=True, random_state=0)
+    for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
+        assert_as_fits(make_pipeline(scaler, estimator), X, y, cv=folds, scoring=scoring)
 
 
 def test_columns_that_depend_on_each_other_in_one_training_set() -> None:
@@ -217,15 +197,12 @@ def test_behind_a_table(estimator: Any) -> None:
     steps = make_column_transformer(
         (make_pipeline(SimpleImputer(), StandardScaler()), [0, 1, 2, 3]), (OneHotEncoder(), [4])
     )
-    for splitter in ("folds", "draws"):
-        for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
-            assert_as_fits(
-                make_pipeline(steps, estimator),
-                np.column_stack([X, kinds]),
-                y + kinds,
-                cv=SPLITTERS[splitter],
-                scoring=scoring,
-            )
+    model, rows = make_pipeline(steps, estimator), np.column_stack([X, kinds])
+    for splitter, scoring in (
+        ("folds", "neg_mean_squared_error"),
+        ("draws", "neg_mean_absolute_error"),
+    ):
+        assert_as_fits(model, rows, y + kinds, cv=SPLITTERS[splitter], scoring=scoring)
 
 
 def test_least_squares_leave_out_the_singular_values_that_scikit_learn_leaves_out() -> None:
@@ -279,43 +256,16 @@ def test_more_columns_than_rows() -> None:
     assert tree_cross_validate(LinearRegression(), X, y, cv=KFold(3)).method == "fit"
 
 
-def test_a_grid_has_the_scores_of_its_points() -> None:
-    X, y = with_dummies()
-    models = [ElasticNet(alpha, l1_ratio=r) for r in (0.3, 1.0) for alpha in (1e-3, 10.0, 0.1)]
-    for scoring in ("neg_mean_squared_error", "neg_mean_absolute_error"):
-        options: dict[str, Any] = {"cv": KFold(4), "scoring": scoring}
-        together = tree_cross_validate_many(models, X, y, **options)
-        for model, result in zip(models, together, strict=True):
-            alone = tree_cross_validate(model, X, y, **options)
-            assert result.method == alone.method == "exact"
-            np.testing.assert_allclose(result.test_score, alone.test_score, rtol=PROMISED)
-
-
 def test_trials_before_do_not_matter() -> None:
     X, y = rows_of()
     objective = treecv_objective(
         ElasticNet(), X, y, param_distributions="auto", cv=KFold(4), cache=ModelCache()
     )
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, n_trials=20)
+    study.optimize(objective, n_trials=8)
     for trial in study.trials:
         alone = tree_cross_validate(ElasticNet(**trial.params), X, y, cv=KFold(4))
         assert trial.value == pytest.approx(alone.mean, rel=PROMISED)
-
-
-@pytest.mark.parametrize("factor", [3.0, 1e6])
-@pytest.mark.parametrize("estimator", [Lasso(0.02), ElasticNet(0.02), LinearRegression()], ids=str)
-def test_no_row_reaches_the_model_that_tests_it(estimator: Any, factor: float) -> None:
-    """The first fold, where all searches begin, has the rows that change in its training set."""
-    X, y = rows_of()
-    fold, kept = slice(30, 60), slice(30, 40)
-    options: dict[str, Any] = {"cv": KFold(3), "method": "exact"}
-    before = tree_cross_val_predict(estimator, X, y, **options)[kept]
-    X, y = X.copy(), y.copy()
-    X[40:60] *= factor
-    y[fold] *= -factor
-    after = tree_cross_val_predict(estimator, X, y, **options)[kept]
-    np.testing.assert_allclose(after, before, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -344,16 +294,11 @@ def test_alpha_0_is_least_squares() -> None:
     np.testing.assert_allclose(ours.test_score, expected.test_score, rtol=PROMISED)
 
 
-def test_a_search_of_the_tolerance_is_fitted() -> None:
+def test_explain_names_free_and_ignored_parameters() -> None:
     X, y = rows_of()
-    objective = treecv_objective(
-        Lasso(), X, y, param_grid={"alpha": [0.1, 1.0], "tol": [1e-1, 1e-4]}
-    )
-    assert "tol is searched, which has no effect" in objective.explain()
-
-
-def test_what_is_said_of_it() -> None:
-    X, y = rows_of()
+    grid = {"alpha": [0.1, 1.0], "tol": [1e-1, 1e-4]}
+    fits = treecv_objective(Lasso(), X, y, param_grid=grid).explain()
+    assert "tol is searched, which has no effect" in fits
     lasso = treecv_objective(Lasso(), X, y, param_grid={"alpha": [0.1, 1.0]}).explain()
     assert (
         "further values of alpha are nearly free. Models are solved to convergence, so max_iter"
@@ -381,35 +326,9 @@ def table(kind: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
-def assert_random_case(
-    kind: str, seed: int, estimator: Any, size: float, splitter: str, is_scaled: bool
-) -> str:
-    """Compare one random case with fits that have converged, and return the method."""
-    X, y = table(kind, seed)
-    rng = np.random.default_rng(seed + 2)
-    estimator = clone(estimator)
-    if not isinstance(estimator, LinearRegression):
-        largest = np.abs((X - X.mean(0)).T @ (y - y.mean())).max() / N_ROWS
-        scale = 1.0
-        if is_scaled:
-            largest = np.abs(StandardScaler().fit_transform(X).T @ (y - y.mean())).max() / N_ROWS
-        estimator.set_params(alpha=float(size * largest * scale))
-    pipeline = make_pipeline(StandardScaler(), estimator) if is_scaled else estimator
-    options: dict[str, Any] = {"cv": SPLITTERS[splitter], **NEAR}
-    if splitter == "groups":
-        options["groups"] = GROUPS
-    if seed % 3 == 0:
-        options["sample_weight"] = rng.exponential(size=N_ROWS) * (rng.random(N_ROWS) < 0.9)
-    result = tree_cross_validate(pipeline, X, y, **options)
-    if result.method == "exact":
-        expected = tree_cross_validate(converged(pipeline), X, y, method="fit", **options)
-        np.testing.assert_allclose(result.test_score, expected.test_score, rtol=3 * PROMISED)
-    return str(result.method)
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     TABLES,
     st.integers(0, 10_000),
@@ -431,4 +350,22 @@ def assert_random_case(
 def test_random_cases(
     kind: str, seed: int, estimator: Any, size: float, splitter: str, is_scaled: bool
 ) -> None:
-    assert_random_case(kind, seed, estimator, size, splitter, is_scaled)
+    X, y = table(kind, seed)
+    rng = np.random.default_rng(seed + 2)
+    estimator = clone(estimator)
+    if not isinstance(estimator, LinearRegression):
+        largest = np.abs((X - X.mean(0)).T @ (y - y.mean())).max() / N_ROWS
+        scale = 1.0
+        if is_scaled:
+            largest = np.abs(StandardScaler().fit_transform(X).T @ (y - y.mean())).max() / N_ROWS
+        estimator.set_params(alpha=float(size * largest * scale))
+    pipeline = make_pipeline(StandardScaler(), estimator) if is_scaled else estimator
+    options: dict[str, Any] = {"cv": SPLITTERS[splitter], **NEAR}
+    if splitter == "groups":
+        options["groups"] = GROUPS
+    if seed % 3 == 0:
+        options["sample_weight"] = rng.exponential(size=N_ROWS) * (rng.random(N_ROWS) < 0.9)
+    result = tree_cross_validate(pipeline, X, y, **options)
+    if result.method == "exact":
+        expected = tree_cross_validate(converged(pipeline), X, y, method="fit", **options)
+        np.testing.assert_allclose(result.test_score, expected.test_score, rtol=3 * PROMISED)
