@@ -11,14 +11,13 @@ import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import IntDistribution
+from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
-from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
-from sklearn.model_selection import cross_val_predict
-from sklearn.model_selection import cross_validate
+from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
@@ -30,8 +29,6 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from optuna_treecv import pooled
-from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
@@ -152,7 +149,7 @@ def test_equal_distances_of_sparse_rows_are_chosen_among_as_in_fits():
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cases())
 def test_all_settings_are_those_of_fits(case: Any) -> None:
     models, X, y, cv = case
@@ -167,9 +164,7 @@ def test_a_part_of_many_test_rows_is_searched_for_as_all_of_them() -> None:
     same_as_fits(models, X, y, KFold(2))
 
 
-@pytest.mark.parametrize("n_threads", [1, 3])
-@pytest.mark.parametrize("kind", ["normal", "float64"])
-@pytest.mark.parametrize("n", [1, 255, 700])
+@pytest.mark.parametrize(*pairs(n=[1, 255, 700], kind=["normal", "float64"], n_threads=[1, 3]))
 def test_lists_have_the_distances_of_scikit_learn(
     n: int, kind: str, n_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,38 +225,15 @@ def test_a_search_that_rounds_in_another_way_is_not_believed(
     same_as_fits(models, X, y, KFold(3))
 
 
-def test_a_grid_has_the_scores_of_grid_search() -> None:
-    X, y = load_digits(return_X_y=True)
-    X, y = X[:400], y[:400]
-    grid = {"n_neighbors": [1, 4, 7], "weights": ["uniform", "distance"], "p": [1, 2]}
-    options: dict[str, Any] = {"cv": KFold(3), "scoring": "accuracy", "refit": False}
-    ours = TreeCVSearchCV(KNeighborsClassifier(), grid, n_trials=12, **options).fit(X, y)
-    theirs = GridSearchCV(KNeighborsClassifier(), grid, **options).fit(X, y)
-    by_params = {str(sorted(one.items())): i for i, one in enumerate(ours.cv_results_["params"])}
-    for i, params in enumerate(theirs.cv_results_["params"]):
-        for split in range(3):
-            scores = ours.cv_results_[f"split{split}_test_score"]
-            theirs_here = theirs.cv_results_[f"split{split}_test_score"][i]
-            assert scores[by_params[str(sorted(params.items()))]] == theirs_here
-
-
-@pytest.mark.parametrize("steps", [(), (StandardScaler(),), (PCA(2),)])
-def test_predictions_are_those_of_fits(steps: Any) -> None:
-    X = table(90, 3, "normal", 0)
-    y = np.repeat(["a", "b", "c"], 30)
-    model = make_pipeline(*steps, KNeighborsClassifier(6, weights="distance"))
-    for method in ("predict", "predict_proba"):
-        options = {"cv": KFold(4, shuffle=True, random_state=0)}
-        ours = tree_cross_val_predict(
-            model, X, y, method="neighbors", response_method=method, **options
-        )
-        theirs = cross_val_predict(model, X, y, method=method, **options)
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["int64", "normal", "tenths"])
-@pytest.mark.parametrize("model", [KNeighborsClassifier, KNeighborsRegressor])
+@pytest.mark.parametrize(
+    ("kind", "model"),
+    [
+        ("int64", KNeighborsClassifier),
+        ("normal", KNeighborsRegressor),
+        ("tenths", KNeighborsRegressor),
+    ],
+)
 def test_rows_that_are_left_out_one_by_one(kind: str, model: Any) -> None:
     for d in (2, 16):  # a tree, and products of matrices
         X = table(24, d, kind, 0)
@@ -272,49 +244,19 @@ def test_rows_that_are_left_out_one_by_one(kind: str, model: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"scoring": pooled("roc_auc")},
-        {"row_losses": True, "n_jobs": 2},
-        {"score_weight": np.arange(60) % 5},
-        {"n_repeats": 2, "random_state": 1},
-        {"groups": np.arange(60) // 3, "scoring": ["accuracy", "neg_log_loss"]},
-    ],
-    ids=lambda options: next(iter(options)),
-)
-def test_options_act_as_for_fits(options: Any) -> None:
+@pytest.mark.parametrize("options", [{"score_weight": np.arange(60) % 5}, {"n_repeats": 2}])
+def test_options_of_scores_act_as_for_fits(options: Any) -> None:
+    """The step before the search is fitted per fold."""
     X, y = table(60, 3, "int64", 0), np.where(np.arange(60) % 3, "yes", "no")
     models = [make_pipeline(PCA(2), KNeighborsClassifier(k)) for k in (4, 7)]
-    ours = tree_cross_validate_many(models, X, y, cv=4, **options)
-    fits = tree_cross_validate_many(models, X, y, cv=4, method="fit", **options)
-    for one, other in zip(ours, fits, strict=True):
-        assert one.method == "neighbors"
-        assert one.mean == pytest.approx(other.mean, rel=1e-14)
-        np.testing.assert_allclose(one.test_score, other.test_score, rtol=1e-14)
-        if one.row_losses is not None:
-            np.testing.assert_array_equal(one.row_losses, other.row_losses)
-
-
-def test_no_row_reaches_the_model_that_tests_it() -> None:
-    X = table(80, 3, "normal", 1)
-    y = X[:, 0] + table(80, 1, "normal", 2)[:, 0]
-    models = [KNeighborsRegressor(k, weights="distance") for k in (2, 5)]
-    scaled = [make_pipeline(StandardScaler(), model) for model in models]
-    for those, cv in ((scaled, KFold(4)), (models, LeaveOneOut())):
-        before = dict(answers(those, X, y, cv))
-        for number, (_, test) in list(enumerate(cv.split(X)))[:4]:
-            X_new, y_new = X.copy(), y.copy()
-            y_new[test] += 1e6
-            X_new[test[1:]] += 1e6  # one row stays, and is tested by the same models
-            after = dict(answers(those, X_new, y_new, cv))
-            np.testing.assert_array_equal(after[number][test[0]], before[number][test[0]])
-
-
-def answers(models: list[Any], X: Any, y: Any, cv: Any) -> Any:
-    """Yield the number of each fold with what the models predict, by the row."""
-    for number, tested, responses in together(models, X, y, cv, "predict"):
-        yield number, dict(zip(tested.tolist(), np.transpose(responses), strict=True))
+    ours, fits = (
+        tree_cross_validate_many(models, X, y, cv=4, method=method, **options)
+        for method in ("auto", "fit")
+    )
+    for result, expected in zip(ours, fits, strict=True):
+        assert result.method == "neighbors"
+        assert result.mean == pytest.approx(expected.mean, rel=1e-14)
+        np.testing.assert_allclose(result.test_score, expected.test_score, rtol=1e-14)
 
 
 def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -330,12 +272,17 @@ def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return chunks
 
 
+def assert_values_are_those_of_fits(study: optuna.Study, X: Any, y: Any, cv: Any) -> None:
+    for trial in study.trials:
+        model = KNeighborsClassifier(**trial.params)
+        assert trial.value == cross_val_score(model, X, y, cv=cv).mean()
+
+
 @pytest.mark.parametrize("most_bytes", [2**27, 1])
 def test_trials_share_the_searches_of_the_largest_size(
     monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
-    X, y = load_digits(return_X_y=True)
-    X, y = X[:200], y[:200]
+    X, y = table(90, 20, "int64", 0), np.arange(90) % 3
     chunks = count_searches(monkeypatch)
     monkeypatch.setattr(engine, "_MAX_BYTES", most_bytes)
     space = {
@@ -345,47 +292,50 @@ def test_trials_share_the_searches_of_the_largest_size(
     objective = treecv_objective(
         KNeighborsClassifier(), X, y, param_distributions=space, cv=KFold(4), scoring="accuracy"
     )
+    assert "method='neighbors'" in objective.explain()
+    assert "n_neighbors and weights" in objective.explain()
     sampler = optuna.samplers.RandomSampler(seed=0)
     study = optuna.create_study(direction="maximize", sampler=sampler)
     study.optimize(objective, n_trials=6)
     assert len(chunks) == 4 if most_bytes > 1 else len(chunks) > 4
-    for trial in study.trials:
-        model = KNeighborsClassifier(**trial.params)
-        theirs = cross_validate(model, X, y, cv=KFold(4), scoring="accuracy")["test_score"]
-        assert trial.value == theirs.mean()
+    assert_values_are_those_of_fits(study, X, y, KFold(4))
 
 
-def test_more_neighbours_than_before_are_searched_for_anew() -> None:
-    X, y = table(60, 2, "int64", 0), np.arange(60) % 3
+def test_trials_of_a_callable_search_for_more_neighbours_than_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their number of neighbours is not known ahead: the first searches are for 31, then 63."""
+    X, y = table(90, 2, "int64", 0), np.arange(90) % 3
 
     def model(trial: optuna.Trial) -> Any:
-        return KNeighborsClassifier(trial.suggest_int("k", 1, 20))
+        return KNeighborsClassifier(trial.suggest_int("n_neighbors", 1, 40))
 
     objective = treecv_objective(model, X, y, cv=KFold(3), scoring="accuracy")
+    chunks = count_searches(monkeypatch)
     study = optuna.create_study(direction="maximize")
-    for k in (3, 12, 5):
-        study.enqueue_trial({"k": k})
-    study.optimize(objective, n_trials=3)
-    for trial in study.trials:
-        theirs = cross_validate(KNeighborsClassifier(trial.params["k"]), X, y, cv=KFold(3))
-        assert trial.value == theirs["test_score"].mean()
+    for k in (3, 12, 40, 5, 30):
+        study.enqueue_trial({"n_neighbors": k})
+    study.optimize(objective, n_trials=5)
+    assert len(chunks) == 6
+    assert_values_are_those_of_fits(study, X, y, KFold(3))
 
 
-@pytest.mark.parametrize("k", [0, 41, 2.5])
-def test_wrong_numbers_of_neighbours_are_errors_of_fits(k: Any) -> None:
+def test_more_neighbours_than_training_rows_are_errors_of_fits() -> None:
     X, y = table(60, 2, "normal", 0), np.arange(60) % 3
     with pytest.raises(ValueError, match="n_neighbors"):
-        tree_cross_validate(KNeighborsClassifier(k), X, y, cv=KFold(3))
-    grid = {"n_neighbors": [5, k]}
+        tree_cross_validate(KNeighborsClassifier(41), X, y, cv=KFold(3))
     options: dict[str, Any] = {"cv": KFold(3), "refit": False, "error_score": np.nan}
-    search = TreeCVSearchCV(KNeighborsClassifier(), grid, n_trials=2, **options).fit(X, y)
-    theirs = GridSearchCV(KNeighborsClassifier(), grid, **options).fit(X, y)
-    ours = {str(one): i for i, one in enumerate(search.cv_results_["params"])}
-    for i, params in enumerate(theirs.cv_results_["params"]):
-        np.testing.assert_equal(
-            search.cv_results_["mean_test_score"][ours[str(params)]],
-            theirs.cv_results_["mean_test_score"][i],
-        )
+    model, grid = KNeighborsClassifier(), {"n_neighbors": [5, 41]}
+    search = TreeCVSearchCV(model, grid, n_trials=2, **options).fit(X, y)
+    theirs = GridSearchCV(model, grid, **options).fit(X, y)
+    ours, expected = (
+        {
+            str(params): score
+            for params, score in zip(found["params"], found["mean_test_score"], strict=True)
+        }
+        for found in (search.cv_results_, theirs.cv_results_)
+    )
+    np.testing.assert_equal(ours, expected)
 
 
 @pytest.mark.parametrize(
@@ -401,38 +351,3 @@ def test_others_are_refused_with_a_reason(model: Any, why: str) -> None:
     X = np.abs(table(30, 30, "normal", 0))
     with pytest.raises(ValueError, match=f"method='neighbors' needs.*{why}"):
         tree_cross_validate(model, X + X.T, np.arange(30) % 2, cv=KFold(3), method="neighbors")
-
-
-def test_what_is_done_is_explained() -> None:
-    X, y = table(60, 2, "normal", 0), np.arange(60) % 3
-    objective = treecv_objective(
-        make_pipeline(StandardScaler(), KNeighborsClassifier()),
-        X,
-        y,
-        param_distributions={"kneighborsclassifier__n_neighbors": IntDistribution(1, 9)},
-        cv=3,
-    )
-    assert "method='neighbors'" in objective.explain()
-    assert "standardscaler (StandardScaler): refitted per fold" in objective.explain()
-    assert (
-        "kneighborsclassifier__n_neighbors and kneighborsclassifier__weights"
-        in objective.explain()
-    )
-
-
-def test_trials_of_a_callable_share_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their number of neighbours is not known ahead, so most search for 31, and few for 63."""
-    X, y = load_digits(return_X_y=True)
-    X, y = X[:200], y[:200]
-
-    def suggest(trial: optuna.Trial) -> KNeighborsClassifier:
-        return KNeighborsClassifier(trial.suggest_int("n_neighbors", 1, 40))
-
-    objective = treecv_objective(suggest, X, y, cv=4)
-    chunks = count_searches(monkeypatch)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, 30)
-    assert len(chunks) == 8
-    for trial in study.trials[::7]:
-        alone = tree_cross_validate(KNeighborsClassifier(**trial.params), X, y, cv=4)
-        assert trial.value == alone.mean

@@ -13,8 +13,6 @@ from sklearn.linear_model import GammaRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import TweedieRegressor
-from sklearn.metrics import log_loss
-from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
 from sklearn.pipeline import make_pipeline
@@ -25,7 +23,6 @@ from sklearn.svm import LinearSVC
 from optuna_treecv import pooled
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.engines.newton import left_out
 from optuna_treecv.engines.newton.left_out import LeaveOneOutModels
 
@@ -97,7 +94,7 @@ def assert_rows(
     assert abs(changes.mean()) < OF_MEAN
 
 
-def some_rows(n_rows: int, n: int = 40) -> np.ndarray:
+def some_rows(n_rows: int, n: int = 20) -> np.ndarray:
     return np.random.default_rng(0).choice(n_rows, n, replace=False)
 
 
@@ -113,7 +110,7 @@ def some_rows(n_rows: int, n: int = 40) -> np.ndarray:
     ],
 )
 def test_rows_are_those_of_fits(model: Any) -> None:
-    X, y = cancer()
+    X, y = cancer(300)
     assert_rows(model, X, y, some_rows(len(y)))
 
 
@@ -132,24 +129,22 @@ def test_several_classes(C: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "model",
+    ("model", "is_weighted"),
     [
-        PoissonRegressor(alpha=0.3),
-        make_pipeline(StandardScaler(), PoissonRegressor(alpha=1)),
-        GammaRegressor(),
-        make_pipeline(StandardScaler(), TweedieRegressor(power=1.4, alpha=0.01)),
-        TweedieRegressor(alpha=0.1),
+        (PoissonRegressor(alpha=0.3), True),
+        (make_pipeline(StandardScaler(), PoissonRegressor(alpha=1)), False),
+        (GammaRegressor(), False),
+        (TweedieRegressor(power=1.4, alpha=0.01), True),
+        (make_pipeline(StandardScaler(), TweedieRegressor(power=1.4, alpha=0.01)), False),
+        (TweedieRegressor(alpha=0.1), True),
     ],
 )
-@pytest.mark.parametrize("is_weighted", [False, True])
 def test_rows_of_mean_losses(model: Any, is_weighted: bool) -> None:
     # A penalty beside a mean of losses is another one for each row that is left out.
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 4))
     y = rng.poisson(np.exp(0.5 * X[:, 0] + 1)) + 1.0
     weights = rng.uniform(0.5, 3, 60) if is_weighted else None
-    if is_weighted and hasattr(model, "steps"):
-        model = model[-1]
     assert_rows(model, X, y, None, weights, "predict")
 
 
@@ -163,24 +158,21 @@ def test_a_column_that_varies_by_one_row() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("factor", [1.0, 1e6])
 def test_a_row_has_no_part_in_its_prediction(factor: float) -> None:
     X, y = cancer(150)
+    model, method = LogisticRegression(), "decision_function"
     for row in (7, 20):
         changed, labels = X.copy(), y.copy()
         changed[row] *= factor
-        expected = of_fits(
-            LogisticRegression(), changed, y, np.array([row]), None, "decision_function"
-        )
+        expected = of_fits(model, changed, y, np.array([row]), None, method)
         for label in (0, 1):
             labels[row] = label
             ours = tree_cross_val_predict(
-                LogisticRegression(),
-                changed,
-                labels,
+                *(model, changed, labels),
                 cv=LeaveOneOut(),
                 method="newton",
-                response_method="decision_function",
+                response_method=method,
             )[row]
             np.testing.assert_allclose(ours, expected[0], rtol=1e-4, atol=1e-4)
 
@@ -239,21 +231,6 @@ def test_errors_are_within_their_bounds(n_classes: int, monkeypatch: pytest.Monk
     np.testing.assert_allclose(exact_in_order[rows], theirs, atol=1e-4)
 
 
-@pytest.mark.slow
-def test_a_grid_and_a_pooled_score() -> None:
-    X, y = cancer(150)
-    models = [LogisticRegression(C=C) for C in (1.0, 0.01)]
-    results = tree_cross_validate_many(
-        models, X, y, cv=LeaveOneOut(), scoring=pooled("neg_log_loss")
-    )
-    for model, result in zip(models, results, strict=True):
-        assert result.method == "newton"
-        theirs = cross_val_predict(
-            converged(model), X, y, cv=LeaveOneOut(), method="predict_proba"
-        )
-        assert result.mean == pytest.approx(-log_loss(y, theirs), abs=OF_MEAN)
-
-
 def test_a_large_table_begins_at_a_part_of_its_rows() -> None:
     rng = np.random.default_rng(0)
     n_rows = 70_000
@@ -275,7 +252,7 @@ def test_a_large_table_begins_at_a_part_of_its_rows() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [LogisticRegression(class_weight="balanced"), LinearSVC()])
 def test_few_rows_of_other_models_are_folds(model: Any) -> None:
-    X, y = cancer(110)
+    X, y = cancer(80)
     options: dict[str, Any] = {"cv": LeaveOneOut(), "scoring": "accuracy"}
     ours = tree_cross_validate(model, X, y, method="newton", **options)
     theirs = tree_cross_validate(clone(model).set_params(tol=1e-8), X, y, method="fit", **options)
@@ -284,9 +261,8 @@ def test_few_rows_of_other_models_are_folds(model: Any) -> None:
 
 @pytest.mark.slow
 def test_many_folds() -> None:
-    X, y = cancer()
-    options: dict[str, Any] = {"cv": KFold(150), "scoring": "neg_log_loss"}
-    options["scoring"] = pooled("neg_log_loss")
+    X, y = cancer(300)
+    options: dict[str, Any] = {"cv": KFold(150), "scoring": pooled("neg_log_loss")}
     ours = tree_cross_validate(LogisticRegression(), X, y, method="newton", **options)
     theirs = tree_cross_validate(converged(LogisticRegression()), X, y, method="fit", **options)
     assert ours.mean == pytest.approx(theirs.mean, abs=OF_MEAN)
