@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import cycle
 from typing import Any
 
+import boosters
 import numpy as np
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -31,24 +35,16 @@ from optuna_treecv.engines.ensembles.growth import kind_of
 N_ROWS, N_TRAINED, N_COLUMNS = 240, 170, 8
 
 # The trees after each of the calls of ``grow``, and the numbers of trees that are asked about.
-ENDS = 5, 8, 16, 40
-SIZES = 1, 4, 5, 6, 8, 13, 16, 17, 40
+ENDS = 5, 8, 13, 24
+SIZES = 1, 4, 5, 6, 8, 13, 14, 24
 
 METHODS = "predict", "predict_proba", "decision_function"
 
 Make = Callable[..., Any]
 
 
-def lightgbm(kind: str = "Classifier", **options: Any) -> Any:
-    module = pytest.importorskip("lightgbm")
-    options = {"num_leaves": 7} | options
-    return getattr(module, f"LGBM{kind}")(n_jobs=1, verbose=-1, random_state=5, **options)
-
-
-def xgboost(kind: str = "Classifier", **options: Any) -> Any:
-    module = pytest.importorskip("xgboost")
-    options = {"max_depth": 3} | options
-    return getattr(module, f"XGB{kind}")(n_jobs=1, random_state=5, **options)
+lightgbm = partial(boosters.lightgbm, random_state=5, num_leaves=7)
+xgboost = partial(boosters.xgboost, random_state=5)
 
 
 def hist(kind: str = "Classifier", **options: Any) -> Any:
@@ -212,11 +208,8 @@ def check(estimator: Any, taken: FoldRows) -> None:
             compare(4, method)
     assert n_seen == ENDS[-1]
     for method in methods:
-        for n_trees in (17, 5, 6, 40, 1, 16):  # neither rising nor falling
+        for n_trees in (14, 5, 6, 24, 1, 13):  # neither rising nor falling
             compare(n_trees, method)
-
-
-WEIGHTED = pytest.mark.parametrize("is_weighted", [False, True], ids=["", "weighted"])
 
 
 def row_weights(is_weighted: bool) -> np.ndarray | None:
@@ -224,8 +217,7 @@ def row_weights(is_weighted: bool) -> np.ndarray | None:
 
 
 @pytest.mark.slow
-@WEIGHTED
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("n_classes", "is_weighted"), [(2, True), (3, False)])
 @pytest.mark.parametrize("name", CLASSIFIERS)
 @pytest.mark.filterwarnings("ignore:class_weight presets:UserWarning")
 @pytest.mark.filterwarnings("ignore:Some inputs do not have OOB scores:UserWarning")
@@ -242,8 +234,7 @@ def test_first_trees_of_a_classifier_say_what_a_fit_says(
 
 
 @pytest.mark.slow
-@WEIGHTED
-@pytest.mark.parametrize("name", REGRESSORS)
+@pytest.mark.parametrize(("name", "is_weighted"), zip(REGRESSORS, cycle([False, True])))
 def test_first_trees_of_a_regressor_say_what_a_fit_says(name: str, is_weighted: bool) -> None:
     estimator = REGRESSORS[name]()
     X, y = rows_of(0, has_missing=not name.startswith("gradient"))
@@ -288,10 +279,9 @@ def test_frames_with_categories(make: Make) -> None:
     ],
     ids=["lightgbm", "xgboost", "forest", "gradient", "bagging"],
 )
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_sparse_rows(make: Make, dtype: type) -> None:
+def test_sparse_rows(make: Make) -> None:
     X, y = rows_of(3, has_missing=False)
-    X = sparse.csr_array(np.where(np.abs(X) < 0.8, 0, X).astype(dtype))
+    X = sparse.csr_array(np.where(np.abs(X) < 0.8, 0, X).astype(np.float32))
     if type(make()).__name__ == "GradientBoostingClassifier":
         X = sparse.csr_matrix(X)
     estimator = make()
@@ -351,9 +341,7 @@ NO_SPLIT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("from_average", [True, False], ids=["", "boost_from_average=False"])
-@pytest.mark.parametrize("reason", NO_SPLIT)
-@pytest.mark.parametrize("kind", OBJECTIVES)
+@pytest.mark.parametrize(*pairs(kind=OBJECTIVES, reason=NO_SPLIT, from_average=[True, False]))
 def test_rounds_of_lightgbm_without_a_split(kind: str, reason: str, from_average: bool) -> None:
     for objective in OBJECTIVES[kind]:
         X, y = rows_of(0 if kind == "Regressor" else 3 if "multi" in objective else 2)
@@ -403,8 +391,9 @@ def check_columns(X: np.ndarray, y: np.ndarray, least: tuple[int, ...], **option
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("max_bin", [255, 3])
-@pytest.mark.parametrize("name", RARE)
+@pytest.mark.parametrize(
+    ("name", "max_bin"), [*((name, 255) for name in RARE), ("two rare ends", 3), ("thirds", 3)]
+)
 def test_columns_that_lightgbm_leaves_out(name: str, max_bin: int) -> None:
     """It draws columns among the others, so that bins for fewer rows must leave out the same."""
     X, y = rows_of(2)

@@ -171,14 +171,6 @@ def test_a_hold_out_races_too():
     assert pruned and all(len(one.intermediate_values) < 6 for one in pruned)
 
 
-def test_class_weights_of_a_forest_are_no_reason_to_warn():
-    forest = RandomForestClassifier(5, class_weight="balanced", random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        result = tree_cross_validate(forest, X, Y, cv=3, scoring="accuracy")
-    assert result.method == "bagging"
-
-
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_folds_that_do_not_grow_are_fitted_and_others_count_once(monkeypatch, n_jobs):
     grow, n_calls = growing.BaggedGrowth.grow, []
