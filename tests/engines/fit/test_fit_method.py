@@ -15,7 +15,7 @@ from ids import said
 from joblib import parallel_config
 import numpy as np
 import optuna
-from optuna.distributions import IntDistribution
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -27,13 +27,9 @@ from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_selector
 from sklearn.decomposition import PCA
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import BaggingClassifier
-from sklearn.ensemble import ExtraTreesClassifier
-from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
@@ -44,14 +40,9 @@ from sklearn.feature_selection import SelectKBest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import ElasticNet
-from sklearn.linear_model import Lasso
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
-from sklearn.linear_model import RidgeClassifier
 from sklearn.linear_model import SGDClassifier
-from sklearn.metrics import make_scorer
-from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import cross_validate
@@ -71,7 +62,6 @@ from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
 from sklearn.preprocessing import TargetEncoder
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.tree import DecisionTreeRegressor
 from watching import Counting
 from watching import Notes
 from watching import Watching
@@ -91,40 +81,22 @@ from optuna_treecv.core.settings import draw_seed
 from optuna_treecv.scoring.metrics import registered_scorer
 from optuna_treecv.scoring.scorers import score_of
 
-CLASSIFIERS = [
-    DecisionTreeClassifier(random_state=0),
-    DummyClassifier(strategy="stratified", random_state=3),
-    ExtraTreesClassifier(10, random_state=0),
-    GaussianNB(),
-    HistGradientBoostingClassifier(max_iter=5),
-    KNeighborsClassifier(),
-    LinearDiscriminantAnalysis(),
-    LogisticRegression(max_iter=20),
-    QuadraticDiscriminantAnalysis(reg_param=0.1),
-    RandomForestClassifier(10, random_state=0),
-    RidgeClassifier(),
-    SGDClassifier(max_iter=5, tol=None, random_state=0),
-    svm.SVC(),
-    svm.LinearSVC(max_iter=50, random_state=0),
-    make_pipeline(StandardScaler(), SelectKBest(k=5), LogisticRegression()),
-]
-
-REGRESSORS = [
-    DecisionTreeRegressor(random_state=0),
-    DummyRegressor(),
-    ElasticNet(),
-    GaussianProcessRegressor(alpha=1.0),
-    GradientBoostingRegressor(n_estimators=5, random_state=0),
-    KernelRidge(),
-    Lasso(),
-    MLPRegressor(hidden_layer_sizes=(5,), max_iter=5, random_state=0),
-    RandomForestRegressor(5, random_state=0),
-    Ridge(),
-    svm.SVR(),
-    make_pipeline(PCA(3, random_state=0), Ridge()),
-]
-
-CUTS = [
+CLASSIFIERS = {
+    "dummy": DummyClassifier(strategy="stratified", random_state=3),
+    "boosting": HistGradientBoostingClassifier(max_iter=3),
+    "neighbors": KNeighborsClassifier(),
+    "forest": RandomForestClassifier(5, random_state=0),
+    "sgd": SGDClassifier(max_iter=5, tol=None, random_state=0),
+    "svm": svm.LinearSVC(max_iter=50, random_state=0),
+    "pipeline": make_pipeline(StandardScaler(), SelectKBest(k=5), LogisticRegression()),
+}
+REGRESSORS = {
+    "process": GaussianProcessRegressor(alpha=1.0),
+    "kernel": KernelRidge(),
+    "network": MLPRegressor(hidden_layer_sizes=(5,), max_iter=5, random_state=0),
+    "projection": make_pipeline(PCA(3, random_state=0), Ridge()),
+}
+SPLITTERS = [
     KFold(4, shuffle=True, random_state=0),
     StratifiedKFold(3),
     ShuffleSplit(3, test_size=0.3, random_state=1),
@@ -135,27 +107,22 @@ CUTS = [
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=lambda e: type(e).__name__)
-def test_scores_of_classifiers_are_those_of_cross_validate(estimator):
-    for cv in CUTS:
-        expected = cross_validate(estimator, X_CLASSES, Y_CLASSES, cv=cv, scoring="f1")
-        found = tree_cross_validate(
-            estimator, X_CLASSES, Y_CLASSES, cv=cv, scoring="f1", method="fit"
-        )
-        assert found.method == "fit"
-        np.testing.assert_array_equal(found.test_score, expected["test_score"])
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("estimator", REGRESSORS, ids=lambda e: type(e).__name__)
-def test_scores_of_regressors_are_those_of_cross_validate(estimator):
-    for cv in (KFold(3), ShuffleSplit(2, random_state=1), TimeSeriesSplit(3)):
-        expected = cross_validate(estimator, X_NUMBERS, Y_NUMBERS, cv=cv, scoring="r2")
-        found = tree_cross_validate(
-            estimator, X_NUMBERS, Y_NUMBERS, cv=cv, scoring="r2", method="fit"
-        )
-        np.testing.assert_array_equal(found.test_score, expected["test_score"])
+@pytest.mark.parametrize(
+    *pairs(
+        name=[*CLASSIFIERS, *REGRESSORS],
+        cv=SPLITTERS,
+        where=lambda name, cv: name in CLASSIFIERS or "Stratified" not in type(cv).__name__,
+    )
+)
+def test_scores_have_the_bits_of_cross_validate(name, cv):
+    X, y, scoring = X_NUMBERS[:200], Y_NUMBERS[:200], "r2"
+    if name in CLASSIFIERS:
+        X, y, scoring = X_CLASSES, Y_CLASSES, "f1"
+    estimator = (CLASSIFIERS | REGRESSORS)[name]
+    found = tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring, method="fit")
+    assert found.method == "fit"
+    expected = cross_val_score(estimator, X, y, cv=cv, scoring=scoring)
+    np.testing.assert_array_equal(found.test_score, expected)
 
 
 class Told(ClassifierMixin, BaseEstimator):
@@ -202,7 +169,7 @@ def test_what_scikit_learn_says_of_predictions_is_said(response):
 @pytest.mark.parametrize("names", [np.arange(7), np.array(list("abcdefg"))], ids=["int", "str"])
 @pytest.mark.parametrize("n_classes", [2, 3, 7])
 def test_a_log_loss_has_the_bits_of_scikit_learn(n_classes, names):
-    for seed in range(40):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         codes = rng.permutation(np.resize(np.arange(n_classes), rng.integers(n_classes, 200)))
         logits = rng.normal(size=(len(codes), n_classes)) * 10.0 ** rng.integers(-1, 4)
@@ -230,51 +197,30 @@ def test_what_scikit_learn_says_of_probabilities_is_said(probabilities, y, error
         score_of(LOG_LOSS, told, np.zeros((3, 1)), np.array(y), told.classes_, {})
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
-def test_scores_of_boosting_libraries_are_those_of_cross_validate(library):
-    module = pytest.importorskip(library)
-    kind = "LGBMClassifier" if library == "lightgbm" else "XGBClassifier"
-    quiet = {"verbose": -1} if library == "lightgbm" else {}
-    estimator = getattr(module, kind)(n_estimators=5, n_jobs=1, **quiet)
-    cv = StratifiedKFold(4, shuffle=True, random_state=1)
-    frame = pd.DataFrame(X_CLASSES, columns=[f"x{i}" for i in range(X_CLASSES.shape[1])])
-    expected = cross_validate(estimator, frame, Y_CLASSES, cv=cv, scoring="roc_auc")
-    found = tree_cross_validate(estimator, frame, Y_CLASSES, cv=cv, scoring="roc_auc")
-    assert found.method == "boosting"
-    np.testing.assert_array_equal(found.test_score, expected["test_score"])
+@pytest.mark.parametrize(
+    ("estimator", "options", "method"),
+    [
+        (make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None)), {}, "treecv"),
+        (make_pipeline(PCA(2), GaussianNB()), {}, "fit"),
+        (SGDClassifier(early_stopping=True), {}, "fit"),  # its partial_fit would refuse
+        (PegasosClassifier(), {"method": "fit"}, "fit"),
+        (PegasosClassifier(), {"cv": TimeSeriesSplit(3)}, "fit"),
+        (GaussianNB(), {"cv": TimeSeriesSplit(3)}, "chain"),
+        (DecisionTreeClassifier(), {"cv": TimeSeriesSplit(3)}, "fit"),
+    ],
+    ids=said,
+)
+def test_auto_fits_what_the_tree_cannot_train(estimator, options, method):
+    assert tree_cross_validate(estimator, X_CLASSES, Y_CLASSES, **options).method == method
 
 
-def test_auto_takes_exact_folds_or_the_tree_where_it_can():
-    def method(estimator, **options):
-        return tree_cross_validate(estimator, X_CLASSES, Y_CLASSES, **options).method
-
-    assert method(PegasosClassifier()) == "treecv"
-    assert method(LinearDiscriminantAnalysis()) == "exact"
-    assert method(GaussianNB()) == "treecv"
-    assert method(make_pipeline(StandardScaler(), SGDClassifier(max_iter=1, tol=None))) == "treecv"
-    assert method(make_pipeline(PCA(2), GaussianNB())) == "fit"
-    assert method(DecisionTreeClassifier()) == "fit"
-    early = SGDClassifier(early_stopping=True, random_state=0)
-    assert method(early) == "fit"  # its partial_fit would refuse
-    assert method(PegasosClassifier(), method="fit") == "fit"
-    assert method(PegasosClassifier(), cv=TimeSeriesSplit(3)) == "fit"
-    assert method(GaussianNB(), cv=TimeSeriesSplit(3)) == "chain"
-    assert method(DecisionTreeClassifier(), cv=TimeSeriesSplit(3)) == "fit"
-
-
-def test_losses_are_those_of_the_predictions():
-    cv = StratifiedKFold(5)
-    model, X = LogisticRegression(), scale(X_CLASSES)
-    proba = cross_val_predict(model, X, Y_CLASSES, cv=cv, method="predict_proba")
-    for scoring, of_rows in (
-        ("error", proba.argmax(axis=1) != Y_CLASSES),
-        ("log_loss", -np.log(proba[np.arange(len(proba)), Y_CLASSES])),
-    ):
-        found = tree_cross_validate(model, X, Y_CLASSES, cv=cv, scoring=scoring, method="fit")
-        folds = [test for _, test in cv.split(X, Y_CLASSES)]
-        np.testing.assert_allclose(
-            found.test_score, [of_rows[test].mean() for test in folds], rtol=1e-12
-        )
+def test_log_losses_are_those_of_the_predictions():
+    model, X, y, cv = LogisticRegression(), scale(X_CLASSES), Y_CLASSES, StratifiedKFold(5)
+    found = tree_cross_validate(model, X, y, cv=cv, scoring="log_loss", method="fit")
+    proba = cross_val_predict(model, X, y, cv=cv, method="predict_proba")
+    of_rows = -np.log(proba[np.arange(len(y)), y])
+    expected = [of_rows[test].mean() for _, test in cv.split(X, y)]
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=said)
@@ -312,19 +258,12 @@ def test_classes_that_a_training_set_lacks_have_no_probability():
         tree_cross_validate(LogisticRegression(), X, y, cv=cv, method="fit", scoring="hinge")
 
 
-def test_out_of_fold_predictions_are_those_of_cross_val_predict():
-    cv = KFold(4, shuffle=True, random_state=0)
-    for method in ("predict", "predict_proba"):
-        labels = np.array(["no", "yes"])[Y_CLASSES]
-        model = DecisionTreeClassifier(max_depth=3, random_state=0)
-        expected = cross_val_predict(model, X_CLASSES, labels, cv=cv, method=method)
-        found = tree_cross_val_predict(model, X_CLASSES, labels, cv=cv, response_method=method)
-        np.testing.assert_array_equal(found, expected)
-    for cv in (TimeSeriesSplit(3), ShuffleSplit(2), 0.3):
-        with pytest.raises(
-            ValueError, match="^cv must be a splitter whose test sets contain every"
-        ):
-            tree_cross_val_predict(Ridge(), X_NUMBERS, Y_NUMBERS, cv=cv)
+@pytest.mark.parametrize(
+    "cv", [TimeSeriesSplit(3), ShuffleSplit(2), 0.3, RepeatedStratifiedKFold(n_splits=3)], ids=said
+)
+def test_predictions_need_one_test_set_for_each_row(cv):
+    with pytest.raises(ValueError, match="^cv must be a splitter whose test sets contain every"):
+        tree_cross_val_predict(GaussianNB(), X_CLASSES, Y_CLASSES, cv=cv)
 
 
 def a_table(n_rows=60):
@@ -388,11 +327,11 @@ def test_tables_with_categories_strings_and_gaps():
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
 def test_workers_change_nothing(backend):
-    model = RandomForestClassifier(5)
-    one = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=5)
+    given = RandomForestClassifier(5), X_CLASSES, Y_CLASSES
+    one = tree_cross_validate(*given, cv=5)
     with parallel_config(backend, n_jobs=2):
-        two = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=5, n_jobs=None)
-        predicted = tree_cross_val_predict(model, X_CLASSES, Y_CLASSES, cv=5, n_jobs=None)
+        two = tree_cross_validate(*given, cv=5, n_jobs=None)
+        predicted = tree_cross_val_predict(*given, cv=5, n_jobs=None)
     np.testing.assert_array_equal(one.test_score, two.test_score)
     assert np.mean(predicted != Y_CLASSES) == pytest.approx(one.mean, abs=1e-3)
 
@@ -496,19 +435,28 @@ def test_the_best_estimator_is_fitted_on_the_rows_as_given():
     np.testing.assert_array_equal(Watching.fitted_on[0][0], X_CLASSES)
 
 
-def test_seeds_of_the_best_estimator_are_as_given():
-    objective = treecv_objective(
+@pytest.mark.parametrize(
+    "model",
+    [
         RandomForestClassifier(3),
-        X_CLASSES,
-        Y_CLASSES,
-        param_distributions={"max_depth": IntDistribution(1, 2)},
-        cv=2,
-    )
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=1)
-    assert objective.best_estimator(study).random_state is None
-    values = {objective.evaluate(study.best_params).mean for _ in range(2)}
-    assert values == {study.best_value}  # in folds the evaluation's seed takes the place of None
+        make_pipeline(StandardScaler(), BaggingClassifier(DecisionTreeClassifier(), 3)),
+    ],
+    ids=["forest", "pipeline"],
+)
+def test_the_seed_of_the_objective_takes_the_place_of_none(model):
+    """In folds and in the fit of the best estimator, whose parameters stay None."""
+    name = next(name for name in model.get_params() if name.endswith("n_estimators"))
+    objective = treecv_objective(model, X_CLASSES, Y_CLASSES, param_grid={name: [3]}, cv=2)
+    study = optuna.create_study(sampler=objective.grid_sampler())
+    study.optimize(objective)
+    assert objective.evaluate(study.best_params).mean == study.best_value
+    seeds = [name for name in model.get_params() if name.endswith("random_state")]
+    expected = clone(model).set_params(**dict.fromkeys(seeds, 0)).fit(X_CLASSES, Y_CLASSES)
+    for _ in range(2):
+        best = objective.best_estimator(study)
+        found = best.predict_proba(X_CLASSES)
+        np.testing.assert_array_equal(found, expected.predict_proba(X_CLASSES))
+        assert all(best.get_params()[name] is None for name in seeds)
 
 
 def test_pruning_between_folds_fits_no_more(monkeypatch):
@@ -519,7 +467,7 @@ def test_pruning_between_folds_fits_no_more(monkeypatch):
     for n_jobs, most in ((1, 3), (2, 5)):
         fits = Notes()
         Counting.fits = fits
-        monkeypatch.setattr(Counting, "seconds", 0.1)
+        monkeypatch.setattr(Counting, "seconds", 0.03)
         objective = treecv_objective(
             lambda trial: Counting(), X_CLASSES, Y_CLASSES, cv=10, report="folds", n_jobs=n_jobs
         )
@@ -578,18 +526,6 @@ class Unclonable(Locked):
         return Unclonable(self.lock)
 
 
-def test_a_scorer_of_ones_own():
-    def both(estimator, X, y):
-        return roc_auc_score(y, estimator.predict_proba(X)[:, 1])
-
-    model = DecisionTreeClassifier(random_state=0)
-    cv = StratifiedKFold(3)
-    expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=both)["test_score"]
-    for scoring in (both, make_scorer(roc_auc_score, response_method="predict_proba")):
-        found = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
-        np.testing.assert_array_equal(found.test_score, expected)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("sent_by_value")
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
@@ -622,49 +558,26 @@ def test_texts(kind):
         tree_cross_validate(DummyClassifier(), np.arange(60.0), y)
 
 
-def test_a_search_that_mixes_fits_with_one_pass_says_so():
-    objective = treecv_objective(
-        lambda trial: [PegasosClassifier(), DecisionTreeClassifier()][trial.number % 2],
-        X_CLASSES,
-        Y_CLASSES,
-        cv=3,
-    )
-    study = optuna.create_study()
-    with pytest.warns(
-        UserWarning, match="mixes models trained by fit with models trained by passes"
-    ) as said:
-        study.optimize(objective, n_trials=4)
-    assert len([one for one in said if "mixes" in str(one.message)]) == 1
-    methods = [trial.user_attrs["treecv"]["method"] for trial in study.trials]
-    assert methods == ["treecv", "fit"] * 2
-
-
 def test_orders_and_repeats_that_change_no_fit_are_refused():
-    model = DecisionTreeClassifier(random_state=0)
-    with pytest.raises(
-        ValueError, match="^order must be 'fixed' for .* with method='fit', because"
-    ):
-        tree_cross_validate(model, X_CLASSES, Y_CLASSES, order="random")
-    for cv in (KFold(3), TimeSeriesSplit(3), ShuffleSplit(3, random_state=0)):
-        with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
-            tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
-    for cv in ("loo", 60):  # whose folds are permuted only
-        with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
-            tree_cross_validate(model, X_CLASSES[:60], Y_CLASSES[:60], cv=cv, n_repeats=2)
-    for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
-        result = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, n_repeats=2)
-        assert len(np.unique(result.test_score)) > 1
+    model, rows = DecisionTreeClassifier(random_state=0), (X_CLASSES[:90], Y_CLASSES[:90])
+    with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', whose"):
+        tree_cross_validate(model, *rows, order="random")
     # A seed changes no model of these.
-    solvers = LogisticRegression(solver="saga"), LogisticRegression(), Ridge(), svm.SVC()
-    for model, method in zip(solvers, ("newton", "fit", "exact", "fit"), strict=True):
-        with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
-            tree_cross_validate(
-                make_pipeline(StandardScaler(), model),
-                *(X_CLASSES, Y_CLASSES),
-                cv=KFold(3),
-                n_repeats=2,
-                method=method,
-            )
+    solvers = (
+        (LogisticRegression(solver="saga"), "newton"),
+        (Ridge(), "exact"),
+        (svm.SVC(), "fit"),
+    )
+    for estimator, cv, method in [
+        *((model, cv, "auto") for cv in (TimeSeriesSplit(3), ShuffleSplit(3, random_state=0))),
+        *((model, cv, "auto") for cv in ("loo", 90)),  # whose folds are permuted only
+        *((make_pipeline(StandardScaler(), solver), KFold(3), name) for solver, name in solvers),
+    ]:
+        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
+            tree_cross_validate(estimator, *rows, cv=cv, n_repeats=2, method=method)
+    for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
+        result = tree_cross_validate(model, *rows, cv=cv, n_repeats=2)
+        assert len(np.unique(result.test_score)) > 1
     forest = RandomForestClassifier(3)  # without a seed of its own: each repeat has another
     result = tree_cross_validate(forest, X_CLASSES, Y_CLASSES, cv=KFold(3), n_repeats=2)
     assert np.any(result.test_score[:3] != result.test_score[3:])
@@ -759,14 +672,6 @@ def test_a_search_over_classifiers_and_regressors_is_refused():
         study.optimize(objective, n_trials=2)
 
 
-def test_predictions_of_repeats_are_refused():
-    cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2)
-    with pytest.raises(
-        ValueError, match="^cv must be a splitter whose test sets contain every row"
-    ):
-        tree_cross_val_predict(GaussianNB(), X_CLASSES, Y_CLASSES, cv=cv)
-
-
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_an_error_names_its_fold(n_jobs):
     y = np.repeat([0, 1], 20)
@@ -845,9 +750,9 @@ def test_compiled_steps_that_ask_for_writable_rows_are_tested_too(method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cv", [5, 3])
-@pytest.mark.parametrize("target_type", ["auto", "continuous"])
-@pytest.mark.parametrize("kind", ["numbers", "classes"])
+@pytest.mark.parametrize(
+    *pairs(cv=[5, 3], target_type=["auto", "continuous"], kind=["numbers", "classes"])
+)
 def test_a_target_encoder_draws_its_folds_by_the_seed(kind, target_type, cv):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 20, (120, 2)).astype(str).astype(object)
@@ -856,8 +761,10 @@ def test_a_target_encoder_draws_its_folds_by_the_seed(kind, target_type, cv):
     if kind == "classes":
         y = (y > 9).astype(int)
     encoder = TargetEncoder(target_type=target_type, cv=cv)
-    found = tree_cross_validate(make_pipeline(encoder, Ridge()), X, y, cv=KFold(4), random_state=1)
-    again = tree_cross_validate(make_pipeline(encoder, Ridge()), X, y, cv=KFold(4), random_state=1)
+    model = make_pipeline(encoder, Ridge())
+    found, again = (
+        tree_cross_validate(model, X, y, cv=KFold(4), random_state=1) for _ in range(2)
+    )
     np.testing.assert_array_equal(found.test_score, again.test_score)
     seed = draw_seed(1) % 2**32
     encoder = TargetEncoder(target_type=target_type)
@@ -869,29 +776,6 @@ def test_a_target_encoder_draws_its_folds_by_the_seed(kind, target_type, cv):
         make_pipeline(encoder, Ridge()), X, y, cv=KFold(4), scoring="neg_mean_squared_error"
     )
     np.testing.assert_allclose(found.test_score, -expected["test_score"], rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        RandomForestClassifier(3),
-        make_pipeline(StandardScaler(), BaggingClassifier(DecisionTreeClassifier(), 3)),
-    ],
-    ids=["forest", "pipeline"],
-)
-def test_the_best_estimator_is_fitted_with_the_seed_of_the_objective(model):
-    name = next(name for name in model.get_params() if name.endswith("n_estimators"))
-    objective = treecv_objective(model, X_CLASSES, Y_CLASSES, param_grid={name: [3]}, cv=2)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
-    first, second = (objective.best_estimator(study) for _ in range(2))
-    expected = clone(model)
-    names = [name for name in model.get_params() if name.endswith("random_state")]
-    expected.set_params(**dict.fromkeys(names, 0)).fit(X_CLASSES, Y_CLASSES)
-    for one in (first, second):
-        found = one.predict_proba(X_CLASSES)
-        np.testing.assert_array_equal(found, expected.predict_proba(X_CLASSES))
-        assert all(one.get_params()[name] is None for name in names)
 
 
 def test_a_name_of_scikit_learn_does_not_tell_whether_a_seed_acts():

@@ -158,7 +158,7 @@ def test_a_column_that_varies_by_one_row() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", [1.0, 1e6])
+@pytest.mark.parametrize("factor", [1.0, 1e3])
 def test_a_row_has_no_part_in_its_prediction(factor: float) -> None:
     X, y = cancer(150)
     model, method = LogisticRegression(), "decision_function"
