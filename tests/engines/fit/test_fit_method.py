@@ -560,7 +560,9 @@ def test_texts(kind):
 
 def test_orders_and_repeats_that_change_no_fit_are_refused():
     model, rows = DecisionTreeClassifier(random_state=0), (X_CLASSES[:90], Y_CLASSES[:90])
-    with pytest.raises(ValueError, match="^order must be 'fixed' for .* with method='fit', whose"):
+    with pytest.raises(
+        ValueError, match="^order must be 'fixed' for .* with method='fit', because"
+    ):
         tree_cross_validate(model, *rows, order="random")
     # A seed changes no model of these.
     solvers = (

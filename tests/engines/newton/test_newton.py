@@ -315,7 +315,7 @@ def test_folds_without_a_minimum_are_fitted() -> None:
     X, y = rows_of(2)
     X[:, 0] = 4 * y - 2  # separates the classes but for the first row
     y[0] = 1 - y[0]
-    result = tree_cross_validate(LogisticRegression(C=np.inf), X, y, cv=KFold(4))
+    result = tree_cross_validate(LogisticRegression(C=np.inf), X[:60], y[:60], cv=KFold(3))
     assert result.method == "fit"
     assert result.why == "Newton's method does not converge in a fold"
 
@@ -409,8 +409,7 @@ def test_splits_of_any_kind(cv: Any, class_weight: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("n_columns", "density", "number"),
-    [(40, 0.05, np.float64), (400, 0.05, np.float32), (400, 0.3, np.float64)],
+    ("n_columns", "density", "number"), [(40, 0.05, np.float32), (400, 0.3, np.float64)]
 )
 def test_sparse_rows_have_the_models_of_dense_ones(
     n_columns: int, density: float, number: type
