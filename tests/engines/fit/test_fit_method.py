@@ -575,7 +575,7 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
         *((model, cv, "auto") for cv in ("loo", 90)),  # whose folds are permuted only
         *((make_pipeline(StandardScaler(), solver), KFold(3), name) for solver, name in solvers),
     ]:
-        with pytest.raises(ValueError, match="^n_repeats must be 1 if all repeats"):
+        with pytest.raises(ValueError, match="^n_repeats must be 1, got 2, because all repeats"):
             tree_cross_validate(estimator, *rows, cv=cv, n_repeats=2, method=method)
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
         result = tree_cross_validate(model, *rows, cv=cv, n_repeats=2)

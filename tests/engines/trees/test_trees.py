@@ -203,7 +203,7 @@ def test_threads_change_no_bit(kind):
     X, y = rows_for(tree, missing=0.1, with_category=True)
     growth = growth_of(tree, X, y, 10, weights_for(len(y)))
     one = growth(Limits())
-    other = growth(Limits(), n_jobs=3)
+    other = growth(Limits(), n_threads=3)
     assert len(other.records) == len(one.records)
     for name in set(one.records.dtype.names) - {"node", "left_set"}:
         np.testing.assert_array_equal(other.records[name], one.records[name])
