@@ -306,8 +306,8 @@ def test_a_study_of_both_kinds_says_which_trials_compare():
         study.optimize(objective, n_trials=5)
     mixing = [str(one.message) for one in found if "mixes" in str(one.message)]
     assert len(mixing) == 1
-    assert "trial 2 by fits, trials 0, 1 by passes" in mixing[0]
-    with pytest.warns(UserWarning, match="trials 2, 3 by fits, trials 0, 1, 4 by passes"):
+    assert "trial 2 by fit, trials 0, 1 by passes" in mixing[0]
+    with pytest.warns(UserWarning, match="trials 2, 3 by fit, trials 0, 1, 4 by passes"):
         objective.best_estimator(study)
 
 
@@ -325,5 +325,5 @@ def test_a_searched_step_that_changes_the_method():
 
 
 def test_estimators_of_both_kinds_side_by_side():
-    with pytest.warns(UserWarning, match="passes of partial_fit .see CVResult.method"):
+    with pytest.warns(UserWarning, match="partial_fit for others .see CVResult.method"):
         tree_cross_validate_many([SGDClassifier(), PegasosClassifier()], X, Y)

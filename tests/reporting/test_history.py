@@ -437,7 +437,7 @@ def test_damaged_scores_are_left_out(database, recorded):
         for run, damaged in zip(runs, [packed[:-3], bytes(flipped), bomb, b""], strict=False):
             row = update(FOLD_SCORE_BLOCKS).where(FOLD_SCORE_BLOCKS.c.run == run)
             session.execute(row.values(scores=damaged))
-    with pytest.warns(RuntimeWarning, match="treecv_fold_score_blocks are left out") as w:
+    with pytest.warns(RuntimeWarning, match="treecv_fold_score_blocks are omitted") as w:
         frame = load_fold_scores(database)
     assert len(w) == 1
     assert [run for run in runs if run in str(w[0].message)] == runs[:4]
@@ -507,7 +507,7 @@ def test_what_postgresql_takes_and_python_does_not_is_left_out(
         query = f"UPDATE treecv_evaluations SET {column} = {value} WHERE run = '{bad['run']}'"
         session.exec_driver_sql(query)
     for load in (load_evaluations, load_fold_scores):
-        with pytest.warns(RuntimeWarning, match="treecv_evaluations are left out"):
+        with pytest.warns(RuntimeWarning, match="treecv_evaluations are omitted"):
             assert set(load(postgres_url)["run"]) == {good["run"]}
 
 

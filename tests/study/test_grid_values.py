@@ -221,10 +221,12 @@ def test_a_study_of_the_older_form_is_refused():
     study.add_trial(
         optuna.trial.create_trial(params={"max_features": 1.0}, distributions=older, value=0.7)
     )
-    with pytest.raises(ValueError, match=r"'max_features' of trial 0 is from Float.* a new study"):
+    with pytest.raises(ValueError, match=r"'max_features' of trial 0 has Float.* a new study"):
         search.set_params(study=study).fit(X, Y)
     objective = treecv_objective(TREE, X, Y, param_grid={"max_features": [0.5, 1]}, cv=CV)
-    with pytest.raises(ValueError, match=r"max_features=1\.0, from Float.* searches Categ"):
+    with pytest.raises(
+        ValueError, match=r"max_features=1\.0 from the distribution Float.* searches Categ"
+    ):
         objective.best_estimator(study)
 
 

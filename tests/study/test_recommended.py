@@ -166,7 +166,7 @@ def test_hints_name_a_parameter_of_the_estimator(estimator, name):
 
 def test_a_class_of_the_same_name_elsewhere_is_not_meant():
     other = type("Ridge", (Ridge,), {"__module__": "elsewhere.linear"})
-    with pytest.raises(ValueError, match="has no space for Ridge"):
+    with pytest.raises(ValueError, match="has no recommended search space for Ridge"):
         recommended_space(other())
 
 

@@ -303,7 +303,9 @@ def test_bound_names_all_that_has_acted(estimator, n_seen, make_data):
 
 def test_the_papers_constants_and_when_they_ask_for_too_much(make_data):
     X, y = make_data(100, 4)
-    with pytest.warns(UserWarning, match="settings='theory' needs .* the 100 rows do not"):
+    with pytest.warns(
+        UserWarning, match="settings='theory' needs .* the 100 rows of X are too few"
+    ):
         StreamingSVRGClassifier(settings="theory", alpha=0.5).fit(X, y)
     with pytest.warns(UserWarning, match="settings='theory'"):
         tree_cross_validate(StreamingSVRGClassifier(settings="theory"), X, y, cv=3)
