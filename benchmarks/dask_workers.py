@@ -66,14 +66,14 @@ def evaluate(cv: int, *rows: Any) -> tuple[float, np.ndarray]:
 
 
 def count_trees() -> list[int]:
-    """Note how many models lie side by side in each tree from now on."""
-    models_of_trees, walk = [], remote._walk
+    """Return a list to which each tree that is walked from now on adds its number of models."""
+    models_of_trees, tree = [], remote.RemoteTree
 
-    def noting(trees: Any) -> Any:
-        models_of_trees.extend(len(tree.models.settings) for tree in trees)
-        return walk(trees)
+    def record(repeat: Any, models: Any, *arguments: Any) -> Any:
+        models_of_trees.append(len(models.estimators))
+        return tree(repeat, models, *arguments)
 
-    remote._walk = noting
+    remote.RemoteTree = record
     return models_of_trees
 
 

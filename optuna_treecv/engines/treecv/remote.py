@@ -81,7 +81,7 @@ class Models:
 
     Attributes
     ----------
-    settings : list of estimator
+    estimators : list of estimator
         One unfitted estimator per learner. The attributes of compiled estimators that depend on
         all rows or on the seed have been set.
     responses : tuple of str
@@ -93,17 +93,17 @@ class Models:
         The preprocessing of compiled estimators.
     """
 
-    settings: list[Any]
+    estimators: list[Any]
     responses: tuple[str, ...]
     seed: int
     before: Any = None
 
     def bind(self, rows: PreparedRows) -> Any:
         """Return the learner, or ``Lanes`` of several learners, for the rows of a block."""
-        first = self.settings[0]
+        first = self.estimators[0]
         if not isinstance(first, CompiledEstimator):
             return make_learner(first, rows, self.responses, self.seed)
-        learners = [CompiledLearner(s, rows, self.before) for s in self.settings]
+        learners = [CompiledLearner(e, rows, self.before) for e in self.estimators]
         return learners[0] if len(learners) == 1 else Lanes(learners)
 
 
@@ -154,7 +154,7 @@ def outputs_of(block: Block, models: Models, state: Any, start: int, stop: int) 
     """Return the outputs for the rows start to stop - 1: (n_models, n_rows, n_outputs)."""
     learner, rows = models.bind(block.rows), block.slice_of(start, stop)
     n = len(block.rows.order)
-    out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
+    out = np.empty((len(models.estimators) * n, learner.n_outputs), learner.dtype)
     learner.outputs(state, rows.start, rows.stop, out)
     return out.reshape(-1, n, learner.n_outputs)[:, rows]
 
@@ -197,7 +197,7 @@ def test(
     plan = Partition(n, len(bounds) - 1, bounds)
     start, stop = plan.rows(node)
     if isinstance(learner, Lanes):
-        out = np.empty((len(models.settings) * n, learner.n_outputs), learner.dtype)
+        out = np.empty((len(models.estimators) * n, learner.n_outputs), learner.dtype)
         n_updates = kernel_test(plan, learner, out)(node, state, start, stop)
         by_model: list[Any] = []
         for model, outputs in zip(learner.learners, out.reshape(-1, n, out.shape[1]), strict=True):

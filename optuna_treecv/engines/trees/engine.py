@@ -35,7 +35,7 @@ from optuna_treecv.engines.trees.estimators import HistTreeClassifier
 from optuna_treecv.engines.trees.estimators import SHARED_PARAMETERS
 from optuna_treecv.engines.trees.estimators import weakest_links
 from optuna_treecv.engines.trees.forest import BinnedRows
-from optuna_treecv.engines.trees.forest import Forest as Trees
+from optuna_treecv.engines.trees.forest import Forest
 from optuna_treecv.engines.trees.forest import grow_forest
 from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import NO_LIMIT
@@ -199,7 +199,7 @@ class ForestPlan(Plan):
         is_last = np.append(alphas[1:] > alphas[:-1], True)  # keep the last of equal penalties
         return alphas[is_last], n_leaves[is_last]
 
-    def first_forest(self, candidate: Candidate) -> Trees:
+    def first_forest(self, candidate: Candidate) -> Forest:
         """Return a forest that covers the candidate's limits on the first repeat."""
         repeat = self.repeats[0]
         rows, _ = self.rows(candidate, repeat)
@@ -207,12 +207,12 @@ class ForestPlan(Plan):
 
     def find_or_grow(
         self, candidate: Candidate, repeat: Repeat, rows: BinnedRows
-    ) -> tuple[Trees, bool]:
+    ) -> tuple[Forest, bool]:
         """Return a forest that covers a candidate's limits, and whether it is new."""
         cross_validation, seed = self.request.cross_validation, candidate.seed(rows.seed)
         needed, n_threads = Limits.of(candidate), self.request.settings.n_threads
 
-        def grow(smaller: Trees | None) -> Trees:
+        def grow(smaller: Forest | None) -> Forest:
             limits = _loosen_limits(needed, cross_validation.search.ends, smaller)
             return grow_forest(candidate, rows, limits, seed, n_threads=n_threads)
 
@@ -281,7 +281,7 @@ class ForestPlan(Plan):
 
 
 def _loosen_limits(
-    limits: Limits, ranges: Mapping[str, tuple[ParamValue, ...]], smaller: Trees | None
+    limits: Limits, ranges: Mapping[str, tuple[ParamValue, ...]], smaller: Forest | None
 ) -> Limits:
     """Return limits under which a forest serves a candidate and all others of the search.
 
@@ -310,7 +310,7 @@ def _loosen_limits(
     return Limits(max_depth, 2, 0.0 if min(decreases) < decrease else decrease)
 
 
-def predict_test_rows(forest: Trees, leaves: Array, method: str) -> Array:
+def predict_test_rows(forest: Forest, leaves: Array, method: str) -> Array:
     """Return the predictions for the test rows of all folds; class codes for "predict"."""
     if method == "predict":
         values = forest.codes[leaves] if forest.n_classes else forest.values(leaves)
