@@ -233,7 +233,7 @@ def test_logistic_paths_that_are_left_to_scikit_learn(calls):
     rows, twice = (X[:, :3], Y), [(np.arange(n), np.arange(400, 569)) for n in (300, 400)]
     for options, why in (
         ({"Cs": [0.01], "l1_ratios": (0, 0.5), "solver": "saga"}, "penalty is not only l2"),
-        ({"tol": 0.01}, "tol=0.01 may end"),
+        ({"tol": 0.01}, "tol=0.01 may stop fits"),
         ({"cv": twice}, "same test rows"),
     ):
         with warnings.catch_warnings(action="ignore"):

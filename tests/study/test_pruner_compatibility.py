@@ -212,7 +212,7 @@ def test_a_pruner_that_does_not_fit_is_named_once(pruner, report, right):
     with pytest.warns(UserWarning, match="report=") as caught:
         study.optimize(objective, n_trials=3)
     (sentence,) = [str(one.message) for one in caught if f"report={report!r}" in str(one.message)]
-    assert sentence.endswith(f"use pruner=objective.pruner() or report={right!r}.")
+    assert sentence.endswith(f"use pruner=objective.pruner() or report={right!r} instead.")
 
 
 @pytest.mark.parametrize("report", ["folds", "mean", "progressive", "blocks"])
