@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from datetime import datetime
-from datetime import timedelta
-from datetime import UTC
 from itertools import count
 import os
 from pathlib import Path
@@ -16,14 +13,15 @@ from uuid import uuid4
 import weakref
 
 import blas_threads  # noqa: F401  # before NumPy
+from filled_study import FilledStudy
 from hypothesis import settings
 import numpy as np
-import optuna
 from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
 import reference
 from slow_tests import CpuSeconds
+from small_data import data_of
 from sqlalchemy import Connection
 from sqlalchemy import Engine
 from sqlalchemy import event
@@ -34,7 +32,6 @@ from optuna_treecv.rows import memory
 from optuna_treecv.rows.cv import make_cuts
 from optuna_treecv.rows.cv import ToCut
 from optuna_treecv.storage.database import Database
-from optuna_treecv.storage.evaluations import record
 from optuna_treecv.storage.model_store import WriteQueue
 from optuna_treecv.study.evaluator import record_trial
 from optuna_treecv.testing import treecv
@@ -63,14 +60,6 @@ def _sqlite_waits_for_no_disk(connection: Any, _: Any) -> None:
     """Only a machine that fails would need it; the PostgreSQL server runs without fsync, too."""
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous = OFF")
-
-
-def data_of(n: int, d: int, n_classes: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and their noisy classes."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    scores = X @ rng.normal(size=(d, n_classes)) + rng.normal(size=(n, n_classes))
-    return X, scores.argmax(axis=1)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -148,63 +137,6 @@ def paths_of(n_rows, n_folds, order="fixed", shuffle=True, random_state=0):
 @pytest.fixture
 def training_paths():
     return paths_of
-
-
-class FilledStudy:
-    """A study and a store to which a test adds trials with chosen fold scores."""
-
-    def __init__(self, store, storage=None, direction="minimize", **common):
-        self.study = optuna.create_study(storage=storage, direction=direction, study_name="iris")
-        self.store = store
-        self.database = Database(store)
-        self.common = {
-            "fingerprint": "0123456789abcdef" * 4,
-            "learner": "PegasosClassifier",
-            "cv": "10",
-            "n_repeats": 1,
-            "n_rows": 1234,
-            "n_features": 5,
-            "scoring": "error",
-            "direction": direction,
-            "random_state": "0",
-            "n_updates": 4000,
-            "n_updates_saved": 0,
-            "n_updates_standard": 9000,
-            "seconds": 0.5,
-        } | common
-
-    def add(self, scores, params=(), distributions=(), state="complete", stored=True, **fields):
-        """Add a finished trial with these fold scores."""
-        number = len(self.study.get_trials(deepcopy=False))
-        scores = np.asarray(scores, float)
-        with np.errstate(invalid="ignore"):
-            mean, std = scores.mean(), scores.std()
-        run = uuid4().hex
-        self.study.add_trial(
-            optuna.create_trial(
-                state=optuna.trial.TrialState[state.upper()],
-                value=mean if state == "complete" else None,
-                params=dict(params),
-                distributions=dict(distributions),
-                user_attrs={"treecv": {"run": run}} if stored else {},
-            )
-        )
-        if not stored:
-            return
-        fields = {"n_folds": len(scores) // self.common["n_repeats"]} | self.common | fields
-        row = dict(
-            run=run,
-            state=state,
-            parameters=dict(params),
-            mean=mean,
-            std=std if np.isfinite(std) else None,
-            folds_scored=len(scores),
-            diverged_folds=int((~np.isfinite(scores)).sum()),
-            # The order in the store differs from that of the trials, as it may with workers.
-            created_at=datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=number),
-            **fields,
-        )
-        assert record(self.database, row, scores) is not None
 
 
 @pytest.fixture

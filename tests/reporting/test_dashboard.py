@@ -17,7 +17,7 @@ from browser import BROWSER
 from browser import page
 from browser import served
 from browser import text_of
-from conftest import FilledStudy
+from filled_study import FilledStudy
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution

@@ -28,7 +28,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from test_sklearn_search import cases_with
+from sklearn_cases import cases_with
 
 from optuna_treecv import accelerate
 from optuna_treecv.search import stand_ins

@@ -8,23 +8,15 @@ is one that passes and is there.
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import re
-import sys
-from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
-import sklearn.model_selection
+from sklearn_cases import cases_with
 
 from optuna_treecv import TreeCVSearchCV
 
 pytestmark = pytest.mark.slow
-
-TESTS = "sklearn.model_selection.tests.test_search"
 
 WORDS = "a message has other words"
 TRIALS = "a trial is evaluated as a whole, so that no task of a fold is told to callbacks of a fit"
@@ -123,26 +115,6 @@ EXPECTED: dict[type, dict[str, str]] = {
         "test_search_callbacks_propagation[search1-False]": TRIALS,
     },
 }
-
-
-def cases_with(
-    replacement: type, home: ModuleType = sklearn.model_selection, tests: str = TESTS
-) -> dict[str, Any]:
-    """Return scikit-learn's tests of a search, which another class replaces."""
-    name = replacement.__name__
-    origin = importlib.util.find_spec(tests).origin
-    own_name = f"searches_by_{replacement.__module__}_{name}".replace(".", "_")
-    spec = importlib.util.spec_from_file_location(own_name, origin)
-    module: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where pickle finds its classes
-    pattern = rf"\b{name}\b|_searchcv_callback_test_cases"
-    with patch.object(home, name, replacement):
-        spec.loader.exec_module(module)
-    return {
-        name: staticmethod(test)
-        for name, test in vars(module).items()
-        if name.startswith("test_") and re.search(pattern, inspect.getsource(test))
-    }
 
 
 class _Searches:

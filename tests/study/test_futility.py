@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-from conftest import data_of
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -14,6 +13,7 @@ from optuna.trial import TrialState
 import pytest
 from scipy.stats import t as student
 from sklearn.tree import DecisionTreeRegressor
+from small_data import data_of
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import warnings
 
-from conftest import data_of
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -20,6 +19,7 @@ from optuna.pruners import WilcoxonPruner
 import pytest
 from sklearn.linear_model import SGDClassifier
 from sklearn.tree import DecisionTreeClassifier
+from small_data import data_of
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import RacingPruner

@@ -7,7 +7,6 @@ from math import sqrt
 import pickle
 import warnings
 
-from conftest import data_of
 from early_scores import evaluation_of
 import numpy as np
 import optuna
@@ -18,6 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 import pytest
 from sklearn.tree import DecisionTreeClassifier
+from small_data import data_of
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor

@@ -6,7 +6,6 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from conftest import data_of
 from early_scores import evaluation_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +24,7 @@ from sklearn.linear_model import SGDRegressor
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from small_data import data_of
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor

@@ -1,0 +1,35 @@
+"""scikit-learn's own tests of a class, with another class in its place."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import sklearn.model_selection
+
+TESTS = "sklearn.model_selection.tests.test_search"
+
+
+def cases_with(
+    replacement: type, home: ModuleType = sklearn.model_selection, tests: str = TESTS
+) -> dict[str, Any]:
+    """Return scikit-learn's tests of a class of ``home``, which ``replacement`` replaces."""
+    name = replacement.__name__
+    origin = importlib.util.find_spec(tests).origin
+    own_name = f"searches_by_{replacement.__module__}_{name}".replace(".", "_")
+    spec = importlib.util.spec_from_file_location(own_name, origin)
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where pickle finds its classes
+    pattern = rf"\b{name}\b|_searchcv_callback_test_cases"
+    with patch.object(home, name, replacement):
+        spec.loader.exec_module(module)
+    return {
+        name: staticmethod(test)
+        for name, test in vars(module).items()
+        if name.startswith("test_") and re.search(pattern, inspect.getsource(test))
+    }
