@@ -16,17 +16,17 @@ TESTS = "sklearn.model_selection.tests.test_search"
 
 
 def cases_with(
-    replacement: type, home: ModuleType = sklearn.model_selection, tests: str = TESTS
+    *replacements: type, home: ModuleType = sklearn.model_selection, tests: str = TESTS
 ) -> dict[str, Any]:
-    """Return scikit-learn's tests of a class of ``home``, which ``replacement`` replaces."""
-    name = replacement.__name__
+    """Return scikit-learn's tests of classes of ``home``, with others of the same names."""
+    by_name = {replacement.__name__: replacement for replacement in replacements}
     origin = importlib.util.find_spec(tests).origin
-    own_name = f"searches_by_{replacement.__module__}_{name}".replace(".", "_")
+    own_name = f"tests_of_{replacements[0].__module__}_{'_'.join(by_name)}".replace(".", "_")
     spec = importlib.util.spec_from_file_location(own_name, origin)
     module: ModuleType = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where pickle finds its classes
-    pattern = rf"\b{name}\b|_searchcv_callback_test_cases"
-    with patch.object(home, name, replacement):
+    pattern = rf"\b({'|'.join(by_name)})\b|_searchcv_callback_test_cases"
+    with patch.multiple(home, **by_name):
         spec.loader.exec_module(module)
     return {
         name: staticmethod(test)

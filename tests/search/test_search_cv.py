@@ -82,7 +82,7 @@ _ONE_PASS = "one pass sees a row of weight 2 once, and a repeated row twice"
 
 
 def _expected(search):
-    if isinstance(search.estimator, Ridge | LogisticRegression):
+    if isinstance(search.estimator, Ridge):
         return {}
     return {
         f"check_sample_weight_equivalence_on_{kind}_data": _ONE_PASS
@@ -92,11 +92,7 @@ def _expected(search):
 
 @pytest.mark.slow
 @parametrize_with_checks(
-    [
-        search_of(cv=2),
-        search_of(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
-        TreeCVSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2, n_trials=2),
-    ],
+    [search_of(cv=2), TreeCVSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2, n_trials=2)],
     expected_failed_checks=_expected,
 )
 def test_checks_of_scikit_learn(estimator, check):
@@ -356,18 +352,14 @@ def test_without_refit(two_classes):
     search = search_of(refit=False).fit(X, y)
     assert search.best_index_ >= 0 and search.best_score_ > 0.5 and "alpha" in search.best_params_
     assert not hasattr(search, "best_estimator_") and not hasattr(search, "refit_time_")
-    for method in ("predict", "predict_proba", "score_samples", "transform"):
-        assert not hasattr(search, method)
     for name in ("predict", "transform", "classes_", "n_features_in_"):
         with pytest.raises(AttributeError, match=f"initialized with `refit=False`. {name} is"):
             getattr(search, name)
     with pytest.raises(AttributeError, match="initialized with `refit=False`. score is"):
         search.score(X, y)
-    several = search_of(refit=False, scoring=["accuracy", "f1"]).fit(X, y)
-    assert not hasattr(several, "best_index_") and not hasattr(several, "best_params_")
-    refitted = several.set_params(refit="f1").fit(X, y)
-    assert refitted.best_index_ >= 0
-    assert not hasattr(refitted.set_params(refit=False).fit(X, y), "best_index_")
+    several = search_of(refit="f1", scoring=["accuracy", "f1"]).fit(X, y)
+    assert several.best_index_ >= 0
+    assert not hasattr(several.set_params(refit=False).fit(X, y), "best_index_")
 
 
 # --- What the best estimator does ---
@@ -750,39 +742,28 @@ def test_a_store_keeps_the_scores_of_splits(two_classes, tmp_path, scoring):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_grid", [True, False])
-def test_a_storage_makes_it_resumable(two_classes, tmp_path, is_grid):
+def test_a_storage_makes_it_resumable(two_classes, tmp_path):
     X, y = two_classes
-    storage = f"sqlite:///{tmp_path}/studies.db"
-    store = f"sqlite:///{tmp_path}/store.db"
-    space = {"param_grid": {"alpha": np.logspace(-4, 0, 7).tolist()}}
-    if not is_grid:
-        space = {"param_distributions": {"alpha": loguniform(1e-4, 1)}, "n_trials": 7}
-
-    def make(**options):
-        options = {"cv": 3, "random_state": 0, "storage": storage, "store": store} | options
-        return TreeCVSearchCV(PegasosClassifier(), **space, **options)
+    options = {"n_trials": 5, "cv": 3, "random_state": 0}
+    options["storage"] = f"sqlite:///{tmp_path}/studies.db"
+    ran = []
 
     def interrupt(study, trial):
+        ran.append(trial.number)
         if trial.number == 2:
             raise KeyboardInterrupt
 
-    with pytest.warns(UserWarning, match="interrupted after 3 trials"):
-        make(callbacks=[interrupt]).fit(X, y)
-    ran = []
-    resumed = make(callbacks=[lambda study, trial: ran.append(trial.number)]).fit(X, y)
-    assert len(ran) == 4
-    whole = make(storage=None, store=None).fit(X, y)
-    assert len(resumed.cv_results_["params"]) == 7
-    if is_grid:
-        for name in ("mean_test_score", "rank_test_score"):
-            np.testing.assert_array_equal(resumed.cv_results_[name], whole.cv_results_[name])
-        np.testing.assert_allclose(
-            resumed.cv_results_["std_test_score"], whole.cv_results_["std_test_score"], rtol=1e-5
+    def fit():
+        space = {"alpha": loguniform(1e-4, 1)}
+        return TreeCVSearchCV(PegasosClassifier(), space, callbacks=[interrupt], **options).fit(
+            X, y
         )
-        assert resumed.best_params_ == whole.best_params_
-    else:
-        assert len(set(resumed.cv_results_["param_alpha"].tolist())) == 7
+
+    with pytest.warns(UserWarning, match="interrupted after 3 trials"):
+        fit()
+    resumed = fit()
+    assert ran == [0, 1, 2, 3, 4]
+    assert len(set(resumed.cv_results_["param_alpha"].tolist())) == 5
 
 
 @pytest.mark.slow

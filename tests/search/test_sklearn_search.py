@@ -1,9 +1,9 @@
 """scikit-learn's own tests of its searches, run with ``TreeCVSearchCV`` in their place.
 
-The tests are those of the installed scikit-learn. ``GridSearchCV``, and in a second run
-``RandomizedSearchCV``, is replaced by a subclass of ``TreeCVSearchCV`` that maps the signature.
-``EXPECTED`` says which cases fail, and why. A case that fails and is not there is an error, and so
-is one that passes and is there.
+The tests are those of the installed scikit-learn. ``GridSearchCV`` and ``RandomizedSearchCV`` are
+replaced by subclasses of ``TreeCVSearchCV`` that map the signatures. ``EXPECTED`` says which cases
+fail, and why. A case that fails and is not there is an error, and so is one that passes and is
+there.
 """
 
 from __future__ import annotations
@@ -92,47 +92,33 @@ class RandomizedSearchCV(TreeCVSearchCV):
         self.pre_dispatch = pre_dispatch
 
 
-#: The cases that fail, by the class that is replaced.
-EXPECTED: dict[type, dict[str, str]] = {
-    GridSearchCV: {
-        "test_no_refit": WORDS,
-        "test_grid_search_failing_classifier": WORDS,
-        "test_callable_multimetric_error_on_invalid_key": WORDS,
-        "test_callable_multimetric_error_failing_clf": WORDS,
-        "test_custom_run_search": "a search has more attributes, such as study_",
-        "test_unsupported_sample_weight_scorer": "a scorer without weights is refused with them",
-        "test_multi_metric_search_forwards_metadata[GridSearchCV-param_grid]": ROUTES,
-        "test_search_callbacks_propagation[search0-True]": TRIALS,
-        "test_search_callbacks_propagation[search0-False]": TRIALS,
-    },
-    RandomizedSearchCV: {
-        "test_empty_cv_iterator_error": WORDS,
-        "test_random_search_bad_cv": "get_n_splits is not asked",
-        "test_multi_metric_search_forwards_metadata[RandomizedSearchCV-param_distributions]": (
-            ROUTES
-        ),
-        "test_search_callbacks_propagation[search1-True]": TRIALS,
-        "test_search_callbacks_propagation[search1-False]": TRIALS,
+#: The cases that fail.
+EXPECTED = {
+    "test_no_refit": WORDS,
+    "test_grid_search_failing_classifier": WORDS,
+    "test_callable_multimetric_error_on_invalid_key": WORDS,
+    "test_callable_multimetric_error_failing_clf": WORDS,
+    "test_empty_cv_iterator_error": WORDS,
+    "test_random_search_bad_cv": "get_n_splits is not asked",
+    "test_custom_run_search": "a search has more attributes, such as study_",
+    "test_unsupported_sample_weight_scorer": "a scorer without weights is refused with them",
+    "test_multi_metric_search_forwards_metadata[GridSearchCV-param_grid]": ROUTES,
+    "test_multi_metric_search_forwards_metadata[RandomizedSearchCV-param_distributions]": ROUTES,
+    **{
+        f"test_search_callbacks_propagation[search{search}-{refit}]": TRIALS
+        for search in (0, 1)
+        for refit in (True, False)
     },
 }
 
 
 class _Searches:
-    replacement: type
-
     @pytest.fixture(autouse=True)
     def expect(self, request: pytest.FixtureRequest) -> None:
         """Expect the failures of the table, and no others."""
-        reason = EXPECTED[self.replacement].get(request.node.name)
+        reason = EXPECTED.get(request.node.name)
         if reason is not None:
             request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
 
 
-TestGridSearch = type(
-    "TestGridSearch", (_Searches,), {"replacement": GridSearchCV, **cases_with(GridSearchCV)}
-)
-TestRandomizedSearch = type(
-    "TestRandomizedSearch",
-    (_Searches,),
-    {"replacement": RandomizedSearchCV, **cases_with(RandomizedSearchCV)},
-)
+TestSearches = type("TestSearches", (_Searches,), cases_with(GridSearchCV, RandomizedSearchCV))
