@@ -16,6 +16,7 @@ import blas_threads  # noqa: F401  # before NumPy
 from filled_study import FilledStudy
 from hypothesis import settings
 import numpy as np
+import optuna
 from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
 import pytest
@@ -27,6 +28,7 @@ from sqlalchemy import Engine
 from sqlalchemy import event
 
 from optuna_treecv._kernels.order import derive_seed
+from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.rows import memory
 from optuna_treecv.rows.cv import make_cuts
@@ -74,6 +76,11 @@ def _models_of_small_data_are_shared() -> Iterator[None]:
 def _no_memory_is_kept() -> None:
     """Begin without memory of rows of another test, so that peaks can be measured."""
     memory._kept.clear()
+
+
+@pytest.fixture(autouse=True)
+def _optuna_is_quiet() -> None:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -159,6 +166,19 @@ def results(monkeypatch) -> dict[tuple[str, int], CVResult]:
 
     monkeypatch.setattr("optuna_treecv.study.evaluator.record_trial", keep)
     return found
+
+
+@pytest.fixture
+def walks(monkeypatch) -> list[int]:
+    """Return a list to which each evaluation of a batch appends the number of its candidates."""
+    sizes = []
+
+    def evaluate(runs, **options):
+        sizes.append(len(runs))
+        return evaluate_batch(runs, **options)
+
+    monkeypatch.setattr("optuna_treecv.study.batches.evaluate_batch", evaluate)
+    return sizes
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from pathlib import Path
 import runpy
 
-import optuna
 import pytest
 
 TASKS = sorted((Path(__file__).parents[1] / "tasks").glob("*.py"))
@@ -20,5 +19,4 @@ def test_a_task(path, tmp_path, monkeypatch):
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
     monkeypatch.chdir(tmp_path)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     runpy.run_path(str(path), run_name="__main__")

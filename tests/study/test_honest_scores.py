@@ -9,8 +9,8 @@ import pickle
 from unittest.mock import patch
 import warnings
 
+from contests import contest
 import numpy as np
-import optuna
 import pytest
 from sklearn.base import clone
 from sklearn.base import is_regressor
@@ -35,6 +35,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+import studies
 
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
@@ -49,7 +50,6 @@ from optuna_treecv.crossval.losses import standard_error
 from optuna_treecv.reporting.evaluations import Evaluations
 from optuna_treecv.study import honest as honest_module
 from optuna_treecv.study.advice import advice_of
-from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.honest import choose_best
 from optuna_treecv.study.honest import corrected_by_folds
 from optuna_treecv.study.honest import out_of_bag_mean
@@ -63,12 +63,7 @@ NEIGHBORS = {"n_neighbors": list(range(1, 40))}
 
 def searched(estimator, grid, data=(X, LABELS), **options):
     """Return an objective and a study over a grid."""
-    objective = treecv_objective(estimator, *data, param_grid=grid, **{"cv": 5} | options)
-    study = optuna.create_study(
-        direction=objective.direction, sampler=objective.grid_sampler(seed=0)
-    )
-    study.optimize(objective)
-    return objective, study
+    return studies.searched(estimator, data, grid, **{"cv": 5} | options)
 
 
 # What is held.
@@ -78,7 +73,6 @@ def searched(estimator, grid, data=(X, LABELS), **options):
 @pytest.mark.parametrize(
     ("estimator", "grid", "scoring", "method"),
     [
-        (LogisticRegression(), {"C": [0.1, 1.0]}, None, "newton"),
         (LogisticRegression(), {"C": [0.1, 1.0]}, ["error", "log_loss"], "newton"),
         (KNeighborsClassifier(), {"n_neighbors": [3, 5]}, "neg_log_loss", "neighbors"),
         (RandomForestClassifier(5, random_state=0), {"max_depth": [2, 4]}, "roc_auc", "bagging"),
@@ -89,11 +83,9 @@ def searched(estimator, grid, data=(X, LABELS), **options):
         (AveragedSGDRegressor(), {"alpha": [1.0, 2.0]}, "r2", "treecv"),
     ],
 )
-@pytest.mark.parametrize("batch_size", [1, 32])
-def test_outputs_are_those_of_the_folds(estimator, grid, scoring, method, batch_size):
+def test_outputs_are_those_of_the_folds(estimator, grid, scoring, method):
     data = NUMBERS if is_regressor(estimator) else (X, LABELS)
-    options = {"scoring": scoring, "batch_size": batch_size, "cv": 4}
-    objective, study = searched(estimator, grid, data, **options)
+    objective, study = searched(estimator, grid, data, scoring=scoring, cv=4)
     for trial in study.trials:
         assert trial.user_attrs["treecv"]["method"] == method
         held = objective.evaluator.known_scores.find(trial).outputs
@@ -218,13 +210,13 @@ def test_rows_are_those_of_row_losses():
     assert one.mean == pytest.approx(two.mean, rel=1e-5) and one.by == two.by == "rows"
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_a_store_corrects_by_folds_as_the_objective_does(seed, tmp_path):
+def test_a_store_corrects_by_folds_as_the_objective_does(tmp_path):
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    options = {"scoring": "roc_auc", "cv": 8, "random_state": seed, "store": store}
+    options = {"scoring": "roc_auc", "cv": 8, "store": store}
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, **options)
     honest, contest = objective.honest(study), Evaluations(study, store).contest()
     assert honest.by == "folds" and honest.n_contenders < len(study.trials)
+    assert honest.mean < honest.value
     assert corrected_by_folds(contest, -1) == pytest.approx(honest.mean, rel=1e-12)
 
 
@@ -259,12 +251,6 @@ def fold_ids(groups):
     for fold, (_, test) in enumerate(GroupKFold(5).split(groups, groups=groups)):
         ids[test] = fold
     return ids
-
-
-def test_folds_are_drawn_for_other_scores():
-    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=8)
-    honest = objective.honest(study)
-    assert honest.by == "folds" and honest.mean < honest.value
 
 
 def purged(n_rows, gap):
@@ -411,18 +397,17 @@ def test_what_cannot_be_known_is_said():
     objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [1, 3]}, few)
     with pytest.warns(UserWarning, match="honest: a bootstrap of only 40 rows is unreliable"):
         assert "and the interval" in objective.honest(study).note
-    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3)
+    folds = {"scoring": "roc_auc", "cv": 3}
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, **folds)
     with pytest.warns(UserWarning, match="honest: a bootstrap of only 3 folds is unreliable"):
         objective.honest(study)
-    objective, study = searched(
-        KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", cv=3, n_repeats=2
-    )
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, **folds, n_repeats=2)
     with pytest.raises(ValueError, match="^honest needs .* scoring='roc_auc' provides neither"):
         objective.honest(study)
+    with pytest.raises(ValueError, match="^ensemble needs a score that is a mean over rows"):
+        objective.ensemble(study)
     with pytest.raises(ValueError, match="^rule must be one of 'best', 'one_se'"):
         objective.honest(study, rule=min)
-    with pytest.raises(ValueError, match="^study must be an optuna.Study"):
-        objective.honest(study.trials)
 
 
 def test_a_new_objective_computes_what_needs_no_training():
@@ -540,42 +525,16 @@ def test_bad_input_of_ensembles():
     )
     assert study.best_trial.user_attrs["treecv"]["method"] == "fit"
     assert objective.ensemble(study).predict_proba(X[:3]).shape == (3, 2)
-    objective, study = searched(
-        KNeighborsClassifier(), NEIGHBORS, scoring="roc_auc", n_repeats=2, cv=3
-    )
-    with pytest.raises(ValueError, match="^ensemble needs a score that is a mean over rows"):
-        objective.ensemble(study)
 
 
 # Advice.
-
-
-def contest_of_scores(scores):
-    """Return a contest of trials with these fold scores, the best one first."""
-    trials = [
-        optuna.trial.create_trial(value=float(row.mean()), user_attrs={"row": number})
-        for number, row in enumerate(scores)
-    ]
-    for number, trial in enumerate(trials):
-        trial.number = number
-    return Contest(
-        trials=sorted(trials, key=lambda trial: trial.value),
-        folds_of=lambda some: {trial.number: scores[trial.number] for trial in some},
-        rows={},
-        shares=None,
-        metric="error",
-        n_folds=scores.shape[1],
-        n_trained=100,
-        test_share=0.1,
-        score_range=None,
-    )
 
 
 @pytest.mark.parametrize(("spread", "noise"), [(0.5, 2.0), (1.0, 1.0), (1.0, 0.1)])
 def test_advice_takes_noise_and_differences_apart(spread, noise):
     generator = np.random.default_rng(0)
     scores = spread * generator.normal(size=(200, 1)) + generator.normal(size=(1, 10))
-    advice = advice_of(contest_of_scores(scores + noise * generator.normal(size=(200, 10))))
+    advice = advice_of(contest(scores + noise * generator.normal(size=(200, 10))))
     assert advice.noise == pytest.approx(noise / np.sqrt(10), rel=0.1)
     assert advice.spread == pytest.approx(spread, rel=0.2)
     assert (advice.n_repeats > 1) == (noise == 2.0) and advice.n_repeats <= 10
@@ -585,22 +544,22 @@ def test_advice_takes_noise_and_differences_apart(spread, noise):
 def test_advice_where_nothing_differs():
     scores = np.random.default_rng(1).normal(size=(12, 10))
     scores -= scores.mean(axis=1, keepdims=True)  # all means are equal
-    advice = advice_of(contest_of_scores(scores))
+    advice = advice_of(contest(scores))
     assert advice.spread == 0 and "cannot be distinguished from noise" in str(advice)
     with pytest.raises(ValueError, match="^study must have at least 8 complete trials"):
-        advice_of(contest_of_scores(scores[:7]))
+        advice_of(contest(scores[:7]))
 
 
 def test_few_trials_are_read_where_each_has_many_scores(monkeypatch):
     """A store of leave-one-out has as many scores per trial as there are rows."""
-    contest = contest_of_scores(np.random.default_rng(2).normal(size=(30, 10)))
+    whole = contest(np.random.default_rng(2).normal(size=(30, 10)))
     read = []
 
     def folds_of(trials):
         read.append(len(trials))
-        return contest.folds_of(trials)
+        return whole.folds_of(trials)
 
-    watched = contest._replace(folds_of=folds_of)
+    watched = whole._replace(folds_of=folds_of)
     monkeypatch.setattr("optuna_treecv.study.advice._MAX_SCORES", 120)
     monkeypatch.setattr("optuna_treecv.study.honest._MAX_SCORES", 120)
     assert advice_of(watched).n_trials == 12 and corrected_by_folds(watched, 1) is not None
@@ -664,23 +623,8 @@ def test_corrected_scores_are_computed_when_they_are_asked_for():
         assert computed.call_count == 1
         search.fit(X, LABELS)
         assert search.honest_score_ == copied.honest_score_ and computed.call_count == 2
-    scoring = {"scoring": "error", "cv": KFold(5)}
-    objective = treecv_objective(
-        KNeighborsClassifier(), X, LABELS, param_grid=NEIGHBORS, **scoring
-    )
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="error", cv=KFold(5))
     assert search.honest_score_ == pytest.approx(-objective.honest(study).mean, abs=0.01)
-
-
-def test_too_few_units_for_a_corrected_score_are_found_when_it_is_asked_for():
-    options = {"cv": [(np.arange(1, 40), [0])], "scoring": "error", "param_grid": NEIGHBORS}
-    search = TreeCVSearchCV(KNeighborsClassifier(), **options).fit(X, LABELS)
-    with pytest.raises(
-        AttributeError, match="^honest_score_ is not available: honest scores need at least"
-    ):
-        search.honest_score_  # noqa: B018
-    assert not hasattr(pickle.loads(pickle.dumps(search)), "honest_score_")
 
 
 def test_grids_of_ensembles_are_corrected_by_the_scores_of_folds():
@@ -689,9 +633,7 @@ def test_grids_of_ensembles_are_corrected_by_the_scores_of_folds():
     search = TreeCVSearchCV(RandomForestClassifier(random_state=0), param_grid=grid, cv=5)
     search.fit(X, LABELS)
     assert search.honest_score_ < search.best_score_
-    objective = treecv_objective(search.estimator, X, LABELS, param_grid=grid, cv=5)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(search.estimator, grid)
     honest = objective.honest(study)
     assert (honest.by, honest.n_contenders, honest.left_out) == ("folds", 6, [])
 
@@ -711,13 +653,7 @@ def test_searches_make_ensembles():
 
 def test_each_of_several_values_is_corrected_alone():
     options = {"scoring": ["error", "log_loss", "roc_auc"], "optimize": ["error", "log_loss"]}
-    objective = treecv_objective(
-        KNeighborsClassifier(), X, LABELS, param_grid=NEIGHBORS, cv=5, **options
-    )
-    study = optuna.create_study(
-        directions=objective.directions, sampler=objective.grid_sampler(seed=0)
-    )
-    study.optimize(objective)
+    objective, study = searched(KNeighborsClassifier(), NEIGHBORS, **options)
     for name, number in (("error", 0), ("log_loss", 1)):
         alone, same = searched(KNeighborsClassifier(), NEIGHBORS, scoring=name)
         honest = objective.honest(study, score=name)
@@ -728,3 +664,7 @@ def test_each_of_several_values_is_corrected_alone():
         objective.honest(study)
     with pytest.raises(ValueError, match="^score must be None for a single score, got 'error'"):
         alone.honest(same, score="error")
+    options = {"scoring": ["error", "roc_auc"], "optimize": ["error", "roc_auc"]}
+    objective, study = searched(KNeighborsClassifier(), {"n_neighbors": [3, 9]}, **options)
+    with pytest.raises(ValueError, match="because fold scores are kept only for the first of"):
+        objective.honest(study, score="roc_auc")

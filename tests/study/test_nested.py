@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_diabetes
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -34,8 +35,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+import studies
 
-from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
@@ -46,11 +47,6 @@ from optuna_treecv.plans.fold_task import FoldTask
 
 K = 5
 N_ROWS = 200
-
-
-@pytest.fixture(autouse=True)
-def _quiet() -> None:
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
 def numbers() -> tuple[np.ndarray, np.ndarray]:
@@ -130,12 +126,9 @@ def searched(
     estimator: Any, name: str, values: list[Any], X: Any, y: Any, **settings: Any
 ) -> tuple[Any, optuna.Study]:
     """Return an objective, and a study of it whose trials have the values in their order."""
-    objective = treecv_objective(estimator, X, y, param_grid={name: values}, **settings)
-    study = optuna.create_study(direction=objective.direction)
-    for value in values:
-        study.enqueue_trial({name: value})
-    study.optimize(objective, n_trials=len(values))
-    return objective, study
+    candidates = [{name: value} for value in values]
+    space = {name: values}
+    return studies.searched(estimator, (X, y), space, candidates=candidates, **settings)
 
 
 def without_facts(study: optuna.Study, direction: Any) -> optuna.Study:
@@ -247,19 +240,16 @@ def test_where_pairs_of_folds_cannot_be_left_out_at_once(
     ids = np.empty(len(y), int)
     for fold, (_, test) in enumerate(splits):
         ids[test] = fold
-    objective, study = searched(
-        estimator, name, values, X, y, cv=splits, method=method, shuffle=False
-    )
+    options: dict[str, Any] = {"method": method, "shuffle": False}
+    objective, study = searched(estimator, name, values, X, y, cv=splits, **options)
     found = objective.nested(study)
     for fold, (train, _) in enumerate(splits):
         means = [
             tree_cross_validate(
-                estimator.set_params(**{name: value}),
-                X[train],
-                y[train],
+                clone(estimator).set_params(**{name: value}),
+                *(X[train], y[train]),
                 cv=ids[train],
-                method=method,
-                shuffle=False,
+                **options,
             ).mean
             for value in values
         ]
@@ -301,73 +291,45 @@ def test_each_pair_of_folds_is_fitted_once(monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_array_equal(new.nested(study).test_score, with_known.test_score)
 
 
+def pairs_without(tests: list[np.ndarray], fold: int, n_rows: int) -> list[Any]:
+    """Return the splits of an inner loop, which neither train on nor test a fold."""
+    pairs = []
+    for test in tests[:fold] + tests[fold + 1 :]:
+        is_trained = np.ones(n_rows, bool)
+        is_trained[tests[fold]] = is_trained[test] = False
+        pairs.append((np.flatnonzero(is_trained), test))
+    return pairs
+
+
 @pytest.mark.slow
-def test_repeats_groups_weights_and_frames() -> None:
+@pytest.mark.parametrize("case", ["repeats", "groups", "only trained"])
+def test_repeats_groups_weights_and_frames(case: str) -> None:
     X, y = classes()
     rng = np.random.default_rng(0)
-    weights = rng.random(len(y)) + 0.5
-    settings: dict[str, Any] = {"sample_weight": weights, "scoring": "log_loss"}
-    frame = pd.DataFrame(X).add_prefix("column ")
-    cases = {
+    settings: dict[str, Any] = {"sample_weight": rng.random(len(y)) + 0.5, "scoring": "log_loss"}
+    frame, name = pd.DataFrame(X).add_prefix("column "), "logisticregression__C"
+    folds: dict[str, Any] = {
         "repeats": {"cv": K, "n_repeats": 2},
         "groups": {"cv": K, "groups": rng.integers(30, size=len(y))},
         "only trained": {"cv": np.where(np.arange(len(y)) < 20, -1, np.arange(len(y)) % K)},
-    }
-    for case, folds in cases.items():
-        objective, study = searched(
-            SCALED_LOGISTIC, "logisticregression__C", PATH, frame, y, **settings, **folds
-        )
-        found = objective.nested(study)
-        cuts = [repeat.cut for repeat in objective.evaluator.cross_validation.repeats]
-        assert len(found.test_score) == K * len(cuts)
-        places = iter(range(len(found.test_score)))
-        for cut in cuts:
-            tests = [cut.test_rows(chunk) for chunk in range(K)]
-            tests = [tests[chunk] for chunk in np.argsort([cut.number(c) for c in range(K)])]
-            for fold, place in zip(range(K), places, strict=False):
-                others = [test for number, test in enumerate(tests) if number != fold]
-                pairs = []
-                for test in others:
-                    is_trained = np.ones(len(y), bool)
-                    is_trained[tests[fold]] = is_trained[test] = False
-                    pairs.append((np.flatnonzero(is_trained), test))
-                means = [
-                    tree_cross_validate(
-                        SCALED_LOGISTIC.set_params(logisticregression__C=C),
-                        frame,
-                        y,
-                        cv=pairs,
-                        **settings,
-                    ).mean
-                    for C in PATH
-                ]
-                chosen = PATH[int(np.argmin(means))]
-                assert found.params[place] == {"logisticregression__C": chosen}, case
-                known = objective.evaluate(found.params[place]).test_score[place]
-                assert found.test_score[place] == pytest.approx(known, rel=1e-9)
-
-
-def test_seeds_of_trees_are_those_of_the_study() -> None:
-    X, y = classes()
-    objective, study = searched(
-        ExtraTreesClassifier(n_estimators=3), "max_depth", [1, 4], X, y, cv=K, random_state=7
-    )
-    grid = {"max_depth": [1, 4]}
-    new = treecv_objective(
-        ExtraTreesClassifier(n_estimators=3), X, y, param_grid=grid, cv=K, random_state=7
-    )
-    known, found = objective.nested(study), new.nested(study)
-    np.testing.assert_array_equal(found.test_score, known.test_score)
-    assert found.params == known.params
-
-
-def test_equal_params_are_one_candidate() -> None:
-    X, y = numbers()
-    objective, study = searched(Ridge(), "alpha", [0.1, 1.0], X, y, cv=K)
-    study.enqueue_trial({"alpha": 0.1})
-    study.optimize(objective, n_trials=1)
+    }[case]
+    objective, study = searched(SCALED_LOGISTIC, name, PATH, frame, y, **settings, **folds)
     found = objective.nested(study)
-    assert found.n_candidates == 2 and set(found.wins) <= {0, 1}
+    cuts = [repeat.cut for repeat in objective.evaluator.cross_validation.repeats]
+    assert len(found.test_score) == K * len(cuts)
+    for place, params in enumerate(found.params):
+        cut = cuts[place // K]
+        numbers = np.argsort([cut.number(chunk) for chunk in range(K)])
+        pairs = pairs_without([cut.test_rows(chunk) for chunk in numbers], place % K, len(y))
+        means = [
+            tree_cross_validate(
+                clone(SCALED_LOGISTIC).set_params(**{name: C}), frame, y, cv=pairs, **settings
+            ).mean
+            for C in PATH
+        ]
+        assert params == {name: PATH[int(np.argmin(means))]}
+        known = objective.evaluate(params).test_score[place]
+        assert found.test_score[place] == pytest.approx(known, rel=1e-9)
 
 
 def test_the_interval_covers_the_whole_procedure() -> None:
@@ -399,6 +361,8 @@ def test_resample_searches_again_for_each_fold() -> None:
     study = optuna.create_study(sampler=sampler)
     study.optimize(objective, n_trials=6)
     found = objective.nested(study, resample=True)
+    again = objective.nested(study, resample=True)
+    np.testing.assert_array_equal(again.test_score, found.test_score)
     assert found.wins == {} and found.n_candidates == 6 and len(found.params) == K
     values = [params["logisticregression__C"] for params in found.params]
     assert len(set(values)) == K
@@ -448,7 +412,7 @@ def test_progress_is_logged_as_trials_are(
     monkeypatch.setattr(handler, "emit", records.append)
     monkeypatch.setattr(logging.getLogger("optuna"), "handlers", [handler])
     objective.nested(study, resample=resample)
-    assert not records  # _quiet
+    assert not records
     optuna.logging.set_verbosity(optuna.logging.INFO)
     objective.nested(study, resample=resample)
     lines = [one.getMessage() for one in records if "nested" in one.getMessage()]
@@ -471,14 +435,19 @@ class LastLabel(ClassifierMixin, BaseEstimator):
 
 
 def test_resample_scores_the_models_of_the_study() -> None:
-    """PEGASOS guesses on unscaled columns: its models depend on the order of the rows."""
+    """PEGASOS guesses on unscaled columns: its models depend on the order of the rows.
+
+    The objective has warned of such columns, and its folds do not warn again.
+    """
     X, y = load_breast_cancer(return_X_y=True)
     grid = {"alpha": [1e-3, 1e-1]}
     with pytest.warns(UserWarning, match="the ranges of the columns"):
         objective = treecv_objective(PegasosClassifier(), X, y, param_grid=grid, cv=K)
     study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
-    study.optimize(objective)
-    found = objective.nested(study, resample=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "the ranges of the columns")
+        study.optimize(objective)
+        found = objective.nested(study, resample=True)
     for fold, params in enumerate(found.params):
         assert found.test_score[fold] == objective.evaluate(params).test_score[fold]
 
@@ -509,8 +478,8 @@ def test_a_callable_and_a_store(tmp_path: Any) -> None:
 
     def suggest(trial: Any) -> Any:
         if trial.suggest_categorical("kind", ["ridge", "tree"]) == "tree":
-            depth = trial.suggest_int("max_depth", 1, 5)
-            return DecisionTreeClassifier(max_depth=depth, random_state=0)
+            # Its seed is that of the study.
+            return ExtraTreesClassifier(3, max_depth=trial.suggest_int("max_depth", 1, 5))
         C = trial.suggest_float("C", 1e-3, 1e2, log=True)
         return make_pipeline(StandardScaler(), LogisticRegression(C=C))
 
@@ -551,63 +520,24 @@ def test_refusals_of_folds(settings: Any, why: str) -> None:
 
 
 def test_refusals_of_studies_and_arguments() -> None:
+    """Those of studies that other functions refuse too are tested of ``select``."""
     X, y = numbers()
-    objective, study = searched(Ridge(), "alpha", [0.1, 1.0], X, y, cv=K)
-    with pytest.raises(ValueError, match="^study must be an optuna.Study"):
-        objective.nested(study.best_trial)
-    with pytest.raises(ValueError, match="^study must have a complete trial"):
-        objective.nested(optuna.create_study())
-    with pytest.raises(ValueError, match="^study must have a single objective"):
-        objective.nested(optuna.create_study(directions=["minimize", "minimize"]))
+    grid = {"alpha": [0.1, 1.0]}
+    objective, study = searched(Ridge(), "alpha", grid["alpha"], X, y, cv=K)
     with pytest.raises(ValueError, match="^resample must be one of"):
         objective.nested(study, resample="yes")
     with pytest.raises(ValueError, match="^level must be between 0 and 1"):
         objective.nested(study, level=95)
-    other = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]}, cv=K + 1)
-    with pytest.raises(ValueError, match="^study must have been run with this objective"):
-        other.nested(study)
-    trees = treecv_objective(
-        DecisionTreeClassifier(),
-        *classes(),
-        param_distributions={"max_depth": IntDistribution(1, 3)},
-    )
+    depths = {"max_depth": IntDistribution(1, 3)}
+    trees = treecv_objective(DecisionTreeClassifier(), *classes(), param_distributions=depths)
     with pytest.raises(ValueError, match="study must have been run with this objective"):
         trees.nested(study)
     with pytest.raises(ValueError, match="the study's direction must be 'minimize'"):
         objective.nested(without_facts(study, "maximize"))
-    several = treecv_objective(
-        *(Ridge(), X, y),
-        param_grid={"alpha": [0.1, 1.0]},
-        cv=K,
-        scoring=["squared_error", "absolute_error"],
-        optimize=["squared_error", "absolute_error"],
-    )
+    losses = ["squared_error", "absolute_error"]
+    several = treecv_objective(Ridge(), X, y, param_grid=grid, scoring=losses, optimize=losses)
     with pytest.raises(ValueError, match="directions must be"):
         several.nested(without_facts(study, "minimize"))
-
-
-def test_resample_gives_the_same_numbers_again() -> None:
-    X, y = load_diabetes(return_X_y=True)
-    space = {"alpha": FloatDistribution(1e-3, 1e2, log=True)}
-    objective = treecv_objective(Ridge(), X[:120], y[:120], param_distributions=space, cv=3)
-    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
-    study.optimize(objective, 6)
-    found = [objective.nested(study, resample=True).test_score for _ in range(2)]
-    np.testing.assert_array_equal(*found)
-
-
-def test_folds_repeat_no_warning() -> None:
-    X, y = load_diabetes(return_X_y=True)
-    X = X * np.append(np.ones(9), 1e7)
-    with pytest.warns(UserWarning, match="the ranges of the columns"):
-        objective = treecv_objective(
-            AveragedSGDRegressor(), X[:90], y[:90], param_grid={"alpha": [0.1, 1.0]}, cv=3
-        )
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", "the ranges of the columns")
-        study.optimize(objective)
-        objective.nested(study)
 
 
 def test_folds_that_are_stratified_on_request() -> None:

@@ -26,6 +26,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import scale
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -38,17 +39,11 @@ from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
+STEP_SIZE = {"step_size": FloatDistribution(1e-9, 1e200, log=True)}
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-@pytest.fixture(params=["memory", "sqlite", "journal"])
+@pytest.fixture(params=["sqlite", "journal"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    if request.param == "memory":
-        return None
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/study.db"
     path = str(tmp_path / "study.log")
@@ -68,16 +63,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 )
 def test_a_study_goes_on_after_steps_that_diverge(estimator, steps, binary):
     X, y = binary
-    X = np.vstack([X] * 6)
     y = None if steps == "reg_covar" else np.tile(y, 6)
     grid = {steps: [1e-3, 1e-2, 1e200, 1e-1]}
-    objective = treecv_objective(
-        estimator, X, y, param_distributions={steps: CategoricalDistribution(grid[steps])}, cv=20
-    )
-    study = optuna.create_study(
-        sampler=optuna.samplers.GridSampler(grid), direction=objective.direction
-    )
-    study.optimize(objective)
+    objective, study = searched(estimator, (np.vstack([X] * 6), y), grid, cv=20)
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 4
     assert study.best_params[steps] != 1e200 and np.isfinite(study.best_value)
     fitted = objective.best_estimator(study)
@@ -86,7 +74,6 @@ def test_a_study_goes_on_after_steps_that_diverge(estimator, steps, binary):
 
 def test_lists_and_distributions_of_scipy(binary):
     """They are converted as those of a search."""
-    X, y = binary
     space = {
         "alpha": stats.loguniform(1e-3, 1),
         "step_size": stats.uniform(1, 2),
@@ -94,7 +81,7 @@ def test_lists_and_distributions_of_scipy(binary):
         "fit_intercept": [True, False],
     }
     model = AveragedSGDClassifier()
-    objective = treecv_objective(model, X, y, param_distributions=space, cv=3)
+    objective = treecv_objective(model, *binary, param_distributions=space, cv=3)
     assert objective.param_distributions == {
         "alpha": FloatDistribution(1e-3, 1, log=True),
         "step_size": FloatDistribution(1, 3),
@@ -104,93 +91,54 @@ def test_lists_and_distributions_of_scipy(binary):
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
     study.optimize(objective, n_trials=3)
     for trial in study.trials:
-        expected = tree_cross_validate(clone(model).set_params(**trial.params), X, y, cv=3)
+        expected = tree_cross_validate(clone(model).set_params(**trial.params), *binary, cv=3)
         assert trial.value == expected.mean
     for wrong in (stats.norm(0, 1), stats.loguniform(1e-3, 1, loc=1), "abc", [], 3.0):
         with pytest.raises(ValueError, match="^param_distributions.'alpha'. must be"):
-            treecv_objective(model, X, y, param_distributions={"alpha": wrong})
+            treecv_objective(model, *binary, param_distributions={"alpha": wrong})
 
 
 @pytest.mark.slow
 def test_a_study_on_each_storage(storage, binary, results):
-    X, y = binary
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo", report="mean"
-    )
-    nop = optuna.pruners.NopPruner()
-    study = optuna.create_study(storage=storage, pruner=nop, direction=objective.direction)
-    study.optimize(objective, n_trials=8)
-    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 8
+    pruner = optuna.pruners.NopPruner()
+    options = {"cv": "loo", "report": "mean", "study": {"storage": storage, "pruner": pruner}}
+    _, study = searched(PegasosClassifier(), binary, ALPHA, 4, **options)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 4
     for trial in study.trials:
-        expected = tree_cross_validate(
-            PegasosClassifier(alpha=trial.params["alpha"]), X, y, cv="loo"
-        )
+        expected = tree_cross_validate(PegasosClassifier(**trial.params), *binary, cv="loo")
         assert trial.value == expected.mean
-        assert trial.user_attrs["treecv"]["mean_test_score"] == float(f"{expected.mean:.6g}")
-        assert trial.user_attrs["treecv"]["std_test_score"] == float(f"{expected.std:.6g}")
-        found = results[study.study_name, trial.number]
-        assert trial.user_attrs["treecv"]["n_updates"] == found.n_updates
-        assert found.n_updates + found.n_updates_saved == expected.n_updates
-        assert trial.user_attrs["treecv"]["method"] == found.method == "treecv"
-        assert trial.user_attrs["treecv"]["folds_scored"] == len(y)
         assert list(trial.user_attrs) == ["treecv"]
-        assert {type(value) for value in trial.user_attrs["treecv"].values()} == {int, float, str}
+        facts, found = trial.user_attrs["treecv"], results[study.study_name, trial.number]
+        assert {type(value) for value in facts.values()} == {int, float, str}
+        assert facts["mean_test_score"] == float(f"{expected.mean:.6g}")
+        assert facts["std_test_score"] == float(f"{expected.std:.6g}")
+        assert facts["n_updates"] == found.n_updates
+        assert found.n_updates + found.n_updates_saved == expected.n_updates
+        assert facts["method"] == found.method == "treecv"
+        assert facts["folds_scored"] == len(binary[1])
         assert len(trial.intermediate_values) == 32
         assert trial.intermediate_values[31] == pytest.approx(trial.value)
 
 
 @pytest.mark.slow
 def test_threads_of_optuna_change_no_value(storage, binary):
-    X, y = binary
     grid = {"alpha": [10.0**i for i in range(-4, 2)]}
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, order="random", n_repeats=2
-    )
-    found = []
-    for n_jobs in (1, 2):
-        study = optuna.create_study(
-            storage=storage, sampler=optuna.samplers.GridSampler(grid, seed=0)
-        )
-        study.optimize(objective, n_jobs=n_jobs)
-        found.append({trial.params["alpha"]: trial.value for trial in study.trials})
-    assert found[0] == found[1] and len(found[0]) == 6
+    options = {"param_distributions": ALPHA, "order": "random", "n_repeats": 2}
+    objective = treecv_objective(PegasosClassifier(), *binary, **options)
+    study = optuna.create_study(storage=storage, sampler=optuna.samplers.GridSampler(grid, seed=0))
+    study.optimize(objective, n_jobs=2)
+    assert sorted(trial.params["alpha"] for trial in study.trials) == grid["alpha"]
+    for trial in study.trials:
+        assert trial.value == objective.evaluate(trial.params).mean
 
 
 def test_fixed_and_frozen_trials(binary):
-    X, y = binary
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, report="folds"
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=3)
+    objective, study = searched(PegasosClassifier(), binary, ALPHA, 3, report="folds")
     assert objective(study.best_trial) == study.best_value
     assert objective(optuna.trial.FixedTrial(study.best_params)) == study.best_value
     result = objective.evaluate(study.best_params)
     assert result.mean == study.best_value
     assert len(result.test_score) == 10
-
-
-def test_pickling_keeps_everything_but_the_prepared_rows(binary):
-    X, y = binary
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, cv=5, random_state=None
-    )
-    copy = pickle.loads(pickle.dumps(objective))
-    params = {"alpha": 0.03}
-    assert np.array_equal(copy.evaluate(params).test_score, objective.evaluate(params).test_score)
-    assert copy.direction == objective.direction
-
-
-def test_best_estimator_is_fitted_on_all_rows(binary):
-    X, y = binary
-    for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)):
-        objective = treecv_objective(estimator, X, y, param_distributions=ALPHA)
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-        study.optimize(objective, n_trials=5)
-        best = objective.best_estimator(study)
-        assert best.alpha == study.best_params["alpha"]
-        assert best.t_ - isinstance(best, SGDClassifier) == len(y)
-        assert best.score(X, y) > 0.6
 
 
 @pytest.mark.parametrize(
@@ -205,33 +153,35 @@ def test_best_estimator_is_fitted_on_all_rows(binary):
 )
 def test_best_estimator_has_the_random_state_that_was_given(estimator, name, binary):
     """Training is reproducible all the same."""
-    X, y = binary
     alpha = {name.replace("random_state", "alpha"): ALPHA["alpha"]}
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    _, study = searched(estimator, binary, alpha, 1)
     found = []
     for seed in (None, None, 0, 5):
         given = clone(estimator).set_params(**{name: seed})
-        objective = treecv_objective(given, X, y, param_distributions=alpha)
-        study.optimize(objective, n_trials=0 if found else 1)
+        objective = treecv_objective(given, *binary, param_distributions=alpha)
         best = objective.best_estimator(study)
-        assert best.get_params()[name] == seed
-        assert given.get_params()[name] == seed
-        found.append(best.decision_function(X))
+        assert best.get_params()[name] == given.get_params()[name] == seed
+        found.append(best.decision_function(binary[0]))
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
     if "SGDClassifier(max_iter=1)" in str(estimator):  # it draws the order of each phase
         assert not np.array_equal(found[0], found[3])
 
 
-def test_best_estimator_of_a_trial(binary):
-    X, y = binary
-    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, n_trials=4)
+def test_a_copy_of_an_objective_has_its_random_folds(binary):
+    objective, _ = searched(PegasosClassifier(), binary, ALPHA, 1, cv=5, random_state=None)
+    copy, params = pickle.loads(pickle.dumps(objective)), {"alpha": 0.03}
+    assert np.array_equal(copy.evaluate(params).test_score, objective.evaluate(params).test_score)
+
+
+def test_best_estimator_is_that_of_a_trial_fitted_on_all_rows(binary):
+    X, y = pd.DataFrame(binary[0], columns=list("abcde")), binary[1]
+    objective, study = searched(PegasosClassifier(), (X, y), ALPHA, 4)
     for trial in study.trials:
         model = objective.best_estimator(trial)
         assert model.alpha == trial.params["alpha"] and model.t_ == len(y)
     best = objective.best_estimator(study.best_trial)
     assert np.array_equal(best.coef_, objective.best_estimator(study).coef_)
+    assert list(best.feature_names_in_) == list("abcde")
     by_run = treecv_objective(
         lambda trial: PegasosClassifier(trial.suggest_float("alpha", 1e-4, 10.0, log=True)), X, y
     )
@@ -240,127 +190,56 @@ def test_best_estimator_of_a_trial(binary):
 
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
 def test_choices_that_are_estimators_are_not_shared(binary):
-    X, y = binary
     inner = SGDClassifier(max_iter=1, tol=None, random_state=0)
-    objective = treecv_objective(
-        OneVsRestClassifier(SGDClassifier(max_iter=1)),
-        X,
-        y,
-        param_distributions={
-            "estimator": CategoricalDistribution([inner]),
-            "estimator__alpha": FloatDistribution(1e-4, 1, log=True),
-        },
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=3)
+    space = {
+        "estimator": CategoricalDistribution([inner]),
+        "estimator__alpha": FloatDistribution(1e-4, 1, log=True),
+    }
+    objective, study = searched(OneVsRestClassifier(SGDClassifier(max_iter=1)), binary, space, 3)
     assert inner.alpha == 1e-4
     best = objective.best_estimator(study)
     assert best.estimator.alpha == study.best_params["estimator__alpha"]
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    "estimator", [PegasosClassifier(), SGDClassifier(max_iter=1, tol=None)], ids=said
-)
-def test_data_frames(estimator, binary):
-    X, y = binary
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    objective = treecv_objective(
-        estimator, frame, y, param_distributions=ALPHA, scoring="accuracy"
-    )
-    plain = treecv_objective(estimator, X, y, param_distributions=ALPHA, scoring="accuracy")
-    params = {"alpha": 0.01}
-    assert np.array_equal(objective.evaluate(params).test_score, plain.evaluate(params).test_score)
-    study = optuna.create_study(direction=objective.direction)
-    study.enqueue_trial(params)
-    study.optimize(objective, n_trials=1)
-    best = objective.best_estimator(study)
-    assert list(best.feature_names_in_) == list("abcde")
-    assert np.array_equal(best.predict(frame), best.predict(frame[list("abcde")]))
-
-
 def test_define_by_run(binary):
-    X, y = binary
-
     def estimator(trial):
         if trial.suggest_categorical("kind", ["pegasos", "sgd"]) == "sgd":
-            return SGDClassifier(
-                alpha=trial.suggest_float("alpha", 1e-5, 1, log=True), max_iter=1, tol=None
-            )
+            alpha = trial.suggest_float("alpha", 1e-5, 1, log=True)
+            return SGDClassifier(alpha=alpha, max_iter=1, tol=None)
         return PegasosClassifier(
             alpha=trial.suggest_float("lambda", 1e-5, 1, log=True),
             fit_intercept=trial.suggest_categorical("fit_intercept", [True, False]),
         )
 
-    objective = treecv_objective(estimator, X, y)
-    study = optuna.create_study()
-    for choice in ({"kind": "sgd"}, {"fit_intercept": True}, {"fit_intercept": False}):
-        study.enqueue_trial({"kind": "pegasos", **choice})
-    study.optimize(objective, n_trials=3)
-    study.optimize(objective, n_trials=12, n_jobs=3)  # trials of all layouts share an objective
+    choices = ({"kind": "sgd"}, {"fit_intercept": True}, {"fit_intercept": False})
+    candidates = [{"kind": "pegasos", **choice} for choice in choices]
+    objective, study = searched(estimator, binary, None, candidates=candidates)
+    study.optimize(objective, n_trials=6, n_jobs=3)  # trials of all layouts share an objective
     assert len({(t.params["kind"], t.params.get("fit_intercept")) for t in study.trials}) == 3
     for trial in study.trials:
         assert objective(trial) == trial.value
-    assert objective.best_estimator(study).score(X, y) > 0.5
-
-
-def test_every_kind_of_distribution(binary):
-    X, y = binary
-    objective = treecv_objective(
-        make_pipeline(SGDClassifier(max_iter=1, tol=None))[-1],
-        X,
-        y,
-        param_distributions={
-            "alpha": FloatDistribution(0.1, 0.5, step=0.2),
-            "average": IntDistribution(1, 64, log=True),
-            "loss": CategoricalDistribution(["hinge", "log_loss"]),
-        },
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=5)
-    assert set(study.best_params) == {"alpha", "average", "loss"}
-    assert study.trials[0].distributions["alpha"] == FloatDistribution(0.1, 0.5, step=0.2)
+    assert objective.best_estimator(study).score(*binary) > 0.5
 
 
 def test_unsupervised(binary):
-    objective = treecv_objective(
-        MiniBatchKMeans(n_init=1, max_iter=1),
-        binary[0],
-        param_distributions={"n_clusters": IntDistribution(2, 6)},
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=3)
-    assert study.best_value > 0
-
-
-def test_a_scorer_is_maximised(binary):
-    X, y = binary
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, scoring="accuracy"
-    )
-    assert objective.direction == "maximize"
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=3)
-    error = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    assert study.best_value == pytest.approx(1 - error.evaluate(study.best_params).mean)
+    clusters = {"n_clusters": IntDistribution(2, 6)}
+    model = MiniBatchKMeans(n_init=1, max_iter=1)
+    assert searched(model, (binary[0], None), clusters, 3)[1].best_value > 0
 
 
 def test_the_other_direction_is_refused_and_the_study_lives_on(binary):
-    X, y = binary
-    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    for options in ({"direction": "maximize"}, {"directions": ["minimize", "minimize"]}):
+    objective = treecv_objective(PegasosClassifier(), *binary, param_distributions=ALPHA)
+    for options, message in (
+        ({"direction": "maximize"}, "must be 'minimize', because the score is to be"),
+        ({"directions": ["minimize", "minimize"]}, "must have a single direction"),
+    ):
         study = optuna.create_study(**options)
-        with pytest.raises(
-            ValueError,
-            match="must be 'minimize', because the score is to be|must have a single direction",
-        ):
+        with pytest.raises(ValueError, match=message):
             study.optimize(objective, n_trials=1)
         assert study.trials[0].state == TrialState.FAIL
 
 
 def test_a_failed_evaluation_names_the_trial_and_leaves_the_study_usable(binary):
-    X, y = binary
-
     class Moody(SGDClassifier):
         def partial_fit(self, X, y, classes=None):
             if self.alpha > 0.1:
@@ -368,9 +247,9 @@ def test_a_failed_evaluation_names_the_trial_and_leaves_the_study_usable(binary)
             return super().partial_fit(X, y, classes)
 
     moody = Moody(max_iter=1, tol=None)
-    objective = treecv_objective(moody, X, y, param_distributions=ALPHA, method="treecv")
-    study = optuna.create_study()
-    study.enqueue_trial({"alpha": 0.01})
+    objective, study = searched(
+        moody, binary, ALPHA, candidates=[{"alpha": 0.01}], method="treecv"
+    )
     study.enqueue_trial({"alpha": 0.5})
     with pytest.raises(RuntimeError, match="not today") as error:
         study.optimize(objective, n_trials=3)
@@ -381,118 +260,56 @@ def test_a_failed_evaluation_names_the_trial_and_leaves_the_study_usable(binary)
 
 
 def test_divergence_is_a_value(regression):
-    X, y = regression
-    objective = treecv_objective(
-        LSQSGDRegressor(radius=np.inf),
-        X,
-        y,
-        param_distributions={"step_size": FloatDistribution(1e-3, 1e200, log=True)},
-        report="mean",
-    )
-    study = optuna.create_study()
-    for step_size in (1e200, 0.01):
-        study.enqueue_trial({"step_size": step_size})
-    study.optimize(objective, n_trials=5)
-    wild, tame = study.trials[:2]
-    assert all(trial.state == TrialState.COMPLETE for trial in study.trials)
-    assert wild.value == np.inf and wild.user_attrs["treecv"]["diverged_folds"] == 10
-    assert "std_test_score" not in wild.user_attrs["treecv"]
+    steps = [{"step_size": step_size} for step_size in (1e200, 0.01)]
+    model = LSQSGDRegressor(radius=np.inf)
+    _, study = searched(model, regression, STEP_SIZE, candidates=steps, report="mean")
+    wild, tame = study.trials
+    facts = wild.user_attrs["treecv"]
+    assert wild.value == np.inf and facts["diverged_folds"] == 10
+    assert "std_test_score" not in facts
     assert wild.intermediate_values == dict.fromkeys(range(10), 1e300)
     assert tame.value < 1 and "diverged_folds" not in tame.user_attrs["treecv"]
-    assert study.best_value < 1
+    assert study.best_trial.number == tame.number
+
+
+def test_constraints_read_the_attribute(binary):
+    def more_auc(trial):
+        return (0.9 - trial.user_attrs["treecv"]["score_roc_auc"],)
+
+    with pytest.warns(Warning, match="constraints_func"):
+        sampler = optuna.samplers.TPESampler(seed=0, constraints_func=more_auc)
+    study = {"sampler": sampler}
+    objective, study = searched(
+        PegasosClassifier(), binary, ALPHA, 12, scoring=["error", "roc_auc"], study=study
+    )
+    for trial in study.trials:
+        (constraint,) = trial.constraints.values()
+        auc = objective.evaluate(trial.params).scores["roc_auc"].mean
+        assert constraint == pytest.approx(0.9 - auc, abs=1e-5)
 
 
 # Reports and pruning.
 
 
-def test_what_is_reported(binary):
-    X, y = binary
-    for cv, n_repeats, n_parts in (
-        (10, 1, 10),
-        (50, 1, 32),
-        ("loo", 3, 3 * 8),
-        (4, 9, 9 * 2),
-        (4, 32, 32),
-    ):
-        options: Any = {"param_distributions": ALPHA, "cv": cv, "n_repeats": n_repeats}
-        objectives = [
-            treecv_objective(PegasosClassifier(), X, y, report=r, **options)
-            for r in ("folds", "mean")
-        ]
-        trials = []
-        for objective in objectives:
-            study = optuna.create_study()
-            study.enqueue_trial({"alpha": 0.05})
-            study.optimize(objective, n_trials=1)
-            trials.append(study.trials[0])
-        scores = objectives[0].evaluate({"alpha": 0.05}).test_score
-        folds, means = (trial.intermediate_values for trial in trials)
-        assert sorted(folds) == sorted(means) == list(range(n_parts))
-        assert means[n_parts - 1] == pytest.approx(scores.mean())
-        if cv == 10:
-            assert list(folds.values()) == scores.tolist()
-            running = np.cumsum(scores) / np.arange(1, 11)
-            np.testing.assert_allclose(list(means.values()), running)
-
-
-def test_reports_do_not_depend_on_threads(binary):
-    X, y = binary
-    reports = []
-    for n_jobs in (1, 2, 4):
-        objective = treecv_objective(
-            PegasosClassifier(),
-            X,
-            y,
-            param_distributions=ALPHA,
-            cv="loo",
-            report="folds",
-            n_jobs=n_jobs,
-        )
-        study = optuna.create_study()
-        study.enqueue_trial({"alpha": 0.05})
-        study.optimize(objective, n_trials=1)
-        reports.append(study.trials[0].intermediate_values)
-    assert reports[0] == reports[1] == reports[2]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("report", "pruner"),
-    [
-        ("folds", optuna.pruners.WilcoxonPruner),
-        ("mean", partial(optuna.pruners.MedianPruner, n_startup_trials=2)),
-        ("mean", partial(optuna.pruners.HyperbandPruner, min_resource=1, max_resource=10)),
-    ],
-    ids=["wilcoxon", "median", "hyperband"],
+    ("cv", "n_repeats", "n_reports"),
+    [(10, 1, 10), (50, 1, 32), ("loo", 3, 3 * 8), (4, 9, 9 * 2), (4, 32, 32)],
 )
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-def test_pruning(report, pruner, n_jobs, make_data):
-    X, y = make_data(400, 5)
-    X = scale(X)
-
-    def estimator(trial):
-        flipped = trial.suggest_categorical("flipped", [False, True])
-        return Flipped(alpha=0.01) if flipped else SGDClassifier(alpha=0.01, max_iter=1, tol=None)
-
-    objective = treecv_objective(estimator, X, y, report=report, n_jobs=n_jobs)
-    # Hyperband derives a trial's bracket from the study's name, which is random by default.
-    study = optuna.create_study(pruner=pruner(), study_name="pruned")
-    for flipped in [False] * 4 + [True] * 8:
-        study.enqueue_trial({"flipped": flipped})
-    study.optimize(objective, n_trials=12)
-    assert not any(t.params["flipped"] for t in study.trials if t.number < 4)
-    pruned = study.get_trials(states=[TrialState.PRUNED])
-    assert len(pruned) >= 1 and all(trial.params["flipped"] for trial in pruned)
-    for trial in pruned:
-        assert (
-            1 <= trial.user_attrs["treecv"]["folds_scored"] == len(trial.intermediate_values) < 10
+def test_at_most_32_means_are_reported(cv, n_repeats, n_reports, binary):
+    params, reported = {"alpha": 0.05}, {}
+    for report, n_jobs in (("folds", 1), ("mean", 2)):
+        options = {"cv": cv, "n_repeats": n_repeats, "report": report, "n_jobs": n_jobs}
+        objective, study = searched(
+            PegasosClassifier(), binary, ALPHA, candidates=[params], **options
         )
-        assert (
-            trial.user_attrs["treecv"]["n_updates"]
-            < study.trials[0].user_attrs["treecv"]["n_updates"]
-        )
-    assert study.best_trial.number < 4
+        reported[report] = study.trials[0].intermediate_values
+    scores = objective.evaluate(params).test_score
+    folds, means = reported["folds"], reported["mean"]
+    assert sorted(folds) == sorted(means) == list(range(n_reports))
+    assert means[n_reports - 1] == pytest.approx(scores.mean())
+    if cv == 10:
+        assert list(folds.values()) == scores.tolist()
+        np.testing.assert_allclose(list(means.values()), scores.cumsum() / np.arange(1, 11))
 
 
 class Flipped(SGDClassifier):
@@ -505,31 +322,55 @@ class Flipped(SGDClassifier):
         return self.classes_[(super().decision_function(X) <= 0).astype(int)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_jobs", "report", "pruner"),
+    [
+        (1, "folds", optuna.pruners.WilcoxonPruner),
+        (2, "mean", partial(optuna.pruners.MedianPruner, n_startup_trials=2)),
+        (2, "mean", partial(optuna.pruners.HyperbandPruner, min_resource=1, max_resource=10)),
+    ],
+    ids=["wilcoxon", "median", "hyperband"],
+)
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_losers_are_pruned(n_jobs, report, pruner, make_data):
+    X, y = make_data(400, 5)
+
+    def estimator(trial):
+        is_flipped = trial.suggest_categorical("flipped", [False, True])
+        return (
+            Flipped(alpha=0.01) if is_flipped else SGDClassifier(alpha=0.01, max_iter=1, tol=None)
+        )
+
+    candidates = [{"flipped": flipped} for flipped in [False] * 4 + [True] * 8]
+    # Hyperband derives a trial's bracket from the study's name, which is random by default.
+    options = {"study": {"pruner": pruner(), "study_name": "pruned"}, "report": report}
+    _, study = searched(
+        estimator, (scale(X), y), None, candidates=candidates, n_jobs=n_jobs, **options
+    )
+    pruned = study.get_trials(states=[TrialState.PRUNED])
+    assert len(pruned) >= 1 and all(trial.params["flipped"] for trial in pruned)
+    for trial in pruned:
+        facts = trial.user_attrs["treecv"]
+        assert 1 <= facts["folds_scored"] == len(trial.intermediate_values) < 10
+        assert facts["n_updates"] < study.trials[0].user_attrs["treecv"]["n_updates"]
+    assert study.best_trial.number < 4
+
+
 @pytest.mark.filterwarnings(
     "error",
     "ignore::optuna.exceptions.ExperimentalWarning",
     "ignore:the mean score is",
     "ignore:WilcoxonPruner has taken",  # on a machine that is busy
 )
-@pytest.mark.parametrize("scoring", [None, "neg_mean_squared_error"])
-def test_wilcoxon_pruner_after_a_diverged_trial(scoring, regression):
-    X, y = regression
-    objective = treecv_objective(
-        LSQSGDRegressor(radius=np.inf),
-        X,
-        y,
-        param_distributions={"step_size": FloatDistribution(1e-9, 1e200, log=True)},
-        report="folds",
-        scoring=scoring,
-    )
-    study = optuna.create_study(
-        direction=objective.direction, pruner=optuna.pruners.WilcoxonPruner()
-    )
-    for step_size in (1e200, 1e-3, 1e200):
-        study.enqueue_trial({"step_size": step_size})
-    study.optimize(objective, n_trials=3)
+@pytest.mark.parametrize(("scoring", "sign"), [(None, 1), ("neg_mean_squared_error", -1)])
+def test_wilcoxon_pruner_after_a_diverged_trial(scoring, sign, regression):
+    steps = [{"step_size": step_size} for step_size in (1e200, 1e-3, 1e200)]
+    options = {"report": "folds", "scoring": scoring}
+    options["study"] = {"pruner": optuna.pruners.WilcoxonPruner()}
+    model = LSQSGDRegressor(radius=np.inf)
+    _, study = searched(model, regression, STEP_SIZE, candidates=steps, **options)
     wild, tame, pruned = study.trials
-    sign = 1 if scoring is None else -1
     assert wild.value == sign * np.inf and study.best_trial.number == tame.number
     assert wild.intermediate_values == dict.fromkeys(range(10), sign * 1e300)
     assert pruned.state == TrialState.PRUNED
@@ -537,35 +378,15 @@ def test_wilcoxon_pruner_after_a_diverged_trial(scoring, regression):
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_a_trial_that_diverges_in_its_last_fold_prunes_no_other(binary):
-    X, y = binary
-    last = X[-1].copy()
+    last = binary[0][-1].copy()
 
     def scorer(model, X, y):
         if model.alpha < 1:
             return 0.9
         return -np.inf if np.any(np.all(last == X, axis=1)) else 1.0
 
-    objective = treecv_objective(
-        PegasosClassifier(),
-        X,
-        y,
-        param_distributions=ALPHA,
-        shuffle=False,
-        scoring=scorer,
-        report="folds",
-    )
-    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.WilcoxonPruner())
-    for alpha in (2.0, 0.1):
-        study.enqueue_trial({"alpha": alpha})
-    study.optimize(objective, n_trials=2)
+    options = {"shuffle": False, "scoring": scorer, "report": "folds"}
+    options["study"] = {"direction": "maximize", "pruner": optuna.pruners.WilcoxonPruner()}
+    alphas = [{"alpha": alpha} for alpha in (2.0, 0.1)]
+    _, study = searched(PegasosClassifier(), binary, ALPHA, candidates=alphas, **options)
     assert study.trials[0].value == -np.inf and study.best_trial.number == 1
-
-
-def test_few_commits_a_trial(binary, tmp_path):
-    # One report or attribute per fold would make a trial with many folds slow.
-    X, y = binary
-    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo")
-    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db")
-    study.optimize(objective, n_trials=1)
-    assert list(study.trials[0].user_attrs) == ["treecv"]
-    assert not study.trials[0].intermediate_values

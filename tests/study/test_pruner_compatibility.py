@@ -34,11 +34,6 @@ DEPTH = {"max_depth": IntDistribution(1, 6)}
 X, Y = data_of(300, 4)
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
 def objective_of(estimator=None, **options):
     if estimator is None or isinstance(estimator, PegasosClassifier):
         options = {"param_distributions": ALPHA} | options
@@ -73,9 +68,9 @@ EARLY = [
 ]
 
 
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), suggesting])
 @pytest.mark.parametrize(("pruner", "report"), EARLY)
-def test_auto_reports_what_the_pruner_needs(estimator, pruner, report):
+def test_auto_reports_what_the_pruner_needs(pruner, report):
+    estimator = suggesting if isinstance(pruner, MedianPruner | WilcoxonPruner) else None
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         found = reports_of(objective_of(estimator, report="auto"), pruner)
@@ -85,16 +80,17 @@ def test_auto_reports_what_the_pruner_needs(estimator, pruner, report):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("pruner", "report"),
-    [(RacingPruner(), "folds"), (MedianPruner(), "mean"), (WilcoxonPruner(), "folds")],
-)
-@pytest.mark.parametrize(
-    ("estimator", "options"),
+    ("estimator", "options", "pruner", "report"),
     [
-        (DecisionTreeClassifier(random_state=0), {}),
-        (None, {"scoring": "roc_auc"}),
-        (None, {"n_epochs": 2}),
-        (None, {"param_distributions": {"n_epochs": IntDistribution(1, 3)}}),
+        (DecisionTreeClassifier(random_state=0), {}, RacingPruner(), "folds"),
+        (None, {"scoring": "roc_auc"}, MedianPruner(), "mean"),
+        (None, {"n_epochs": 2}, WilcoxonPruner(), "folds"),
+        (
+            None,
+            {"param_distributions": {"n_epochs": IntDistribution(1, 3)}},
+            RacingPruner(),
+            "folds",
+        ),
     ],
 )
 def test_auto_reports_folds_where_no_first_pass_can_be_reported(
@@ -140,8 +136,14 @@ def swapped(trial):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("report", ["auto", "progressive", "blocks"])
-@pytest.mark.parametrize("pruner", [MedianPruner(), RacingPruner(), RacingPruner(futility=None)])
+@pytest.mark.parametrize(
+    ("report", "pruner"),
+    [
+        ("auto", MedianPruner()),
+        ("progressive", RacingPruner()),
+        ("blocks", RacingPruner(futility=None)),
+    ],
+)
 def test_a_later_trial_without_a_first_pass_goes_on_without_reports(report, pruner):
     y = (X**2).sum(axis=1) > 3  # so that the best trial is fitted
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0), pruner=pruner)
@@ -186,13 +188,10 @@ def test_reports_that_follow_from_the_pruner_do_not_turn_fits_into_passes():
 def test_the_objectives_pruner_fits(report):
     pruner = objective_of(report=report).pruner()
     assert isinstance(pruner, RacingPruner)
+    assert isinstance(objective_of().pruner(), NopPruner)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         assert reports_of(objective_of(report=report), pruner)[0]
-
-
-def test_without_reports_nothing_is_pruned():
-    assert isinstance(objective_of().pruner(), NopPruner)
 
 
 MISFITS = [

@@ -15,9 +15,11 @@ from optuna.distributions import IntDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
+from pairs import pairs
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 from small_data import data_of
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -26,7 +28,6 @@ from optuna_treecv import RacingPruner
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.core.engine import RowProgress
-from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.crossval.evaluate import run_for
@@ -43,28 +44,18 @@ ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 12), "min_samples_leaf": IntDistribution(1, 200)}
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
-def study_of(objective, n_trials, pruner=None, seed=0, **options):
-    study = optuna.create_study(
-        direction=objective.direction,
-        sampler=optuna.samplers.RandomSampler(seed=seed),
-        pruner=RacingPruner() if pruner is None else pruner,
-        **options,
-    )
-    study.optimize(objective, n_trials=n_trials)
-    return study
-
-
-def pruned(study):
-    return [trial.number for trial in study.trials if trial.state == TrialState.PRUNED]
+def raced(estimator, data, space, n_trials=None, *, study=None, **options):
+    """Return an objective and a study that was run with it and a RacingPruner."""
+    study = {"pruner": RacingPruner()} | (study or {})
+    return searched(estimator, data, space, n_trials, study=study, **options)
 
 
 def n_updates(study):
     return sum(trial.user_attrs["treecv"]["n_updates"] for trial in study.trials)
+
+
+def pruned(study):
+    return [trial.number for trial in study.trials if trial.state == TrialState.PRUNED]
 
 
 # The decision.
@@ -130,15 +121,12 @@ def test_losses_take_few_bytes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scoring", "cv", "n_classes"),
-    [("error", 10, 2), ("error", "loo", 3), ("accuracy", 10, 3), ("accuracy", "loo", 2)],
+    ("scoring", "cv", "n_classes"), [("error", "loo", 3), ("accuracy", 10, 3), ("error", 10, 2)]
 )
 def test_losers_are_pruned_and_the_best_stays(scoring, cv, n_classes):
-    X, y = data_of(2000, 5, n_classes)
-    options = {"param_distributions": ALPHA, "cv": cv, "scoring": scoring}
-    silent = study_of(treecv_objective(PegasosClassifier(), X, y, **options), 25)
-    objective = treecv_objective(PegasosClassifier(), X, y, report="progressive", **options)
-    study = study_of(objective, 25)
+    data, options = data_of(2000, 5, n_classes), {"cv": cv, "scoring": scoring}
+    _, silent = searched(PegasosClassifier(), data, ALPHA, 25, **options)
+    _, study = raced(PegasosClassifier(), data, ALPHA, 25, report="progressive", **options)
     assert study.best_value == silent.best_value
     assert study.best_params == silent.best_params
     assert len(pruned(study)) >= 3
@@ -161,13 +149,41 @@ class Listens(RacingPruner):
         return False
 
 
+def along_the_pass(run, plan):
+    """Return, by step, the scores of the rows that are compared, their slice and weights."""
+    *steps, last = [event for event in run.events(Watch()) if isinstance(event, RowProgress)]
+    scores = steps[-1].scores
+    parts = {
+        step: (scores.values[(n + 1) // 2 : n], slice((n + 1) // 2, n), scores.weights)
+        for n, step in spine_steps(plan).items()
+        if step > 1
+    }
+    return parts | {64: (last.scores.values, slice(0, plan.n_rows), last.scores.weights)}
+
+
+def along_the_folds(run, is_weighted):
+    run = run.with_row_scores()
+    found = [(part, *run.book.part_rows) for (part, *_) in run.events()]
+    values = np.concatenate([scores for _, scores, _ in found])
+    weights = np.concatenate([weights for *_, weights in found]) if is_weighted else None
+    ends = np.cumsum([len(scores) for _, scores, _ in found])
+    return {
+        part: (values[:end], slice(0, end), weights)
+        for (part, *_), end in zip(found, ends, strict=True)
+    }
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("scoring", ["error", "accuracy", "neg_brier_score"])
-@pytest.mark.parametrize("report", ["progressive", "folds"])
-def test_what_the_pruner_is_told(report, scoring, weighted):
+@pytest.mark.parametrize(
+    *pairs(
+        report=["progressive", "folds"],
+        scoring=["error", "accuracy", "neg_brier_score"],
+        is_weighted=[False, True],
+    )
+)
+def test_what_the_pruner_is_told(report, scoring, is_weighted):
     X, y = data_of(320, 5)
-    weights = np.random.default_rng(0).uniform(0.5, 2.0, 320) if weighted else None
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 320) if is_weighted else None
     model = AveragedSGDClassifier("log_loss")
     options = {"cv": 40, "scoring": scoring, "sample_weight": weights, "stratify": False}
     objective = treecv_objective(
@@ -176,63 +192,42 @@ def test_what_the_pruner_is_told(report, scoring, weighted):
     pruner = Listens()
     pruner.loss_range = (-1.0, 0.0) if scoring == "neg_brier_score" else None
     study = optuna.create_study(direction=objective.direction, pruner=pruner)
-    study.enqueue_trial({"alpha": 0.01})
-    study.enqueue_trial({"alpha": 3.0})
-    study.optimize(objective, n_trials=2)
-
-    scores = {}
+    expected = []
     for alpha in (0.01, 3.0):
+        study.enqueue_trial({"alpha": alpha})
         evaluation = evaluation_of(X, y, report=report, **options)
         run = run_for(evaluation, AveragedSGDClassifier("log_loss", alpha=alpha))
         if report == "progressive":
-            *steps, last = [e for e in run.events(Watch()) if isinstance(e, RowProgress)]
-            plan = evaluation.repeats[0].plan
-            ends = {step: n_rows for n_rows, step in spine_steps(plan).items()}
-            nested = last.scores
-            each = steps[-1].scores
-            parts = {
-                step: (each.values[(n + 1) // 2 : n], (n + 1) // 2, n)
-                for step, n in ends.items()
-                if step > 1
-            }
-            of_rows, of_nested = each.weights, nested.weights
-            parts[64] = nested.values, 0, 320
+            expected.append(along_the_pass(run, evaluation.repeats[0].plan))
         else:
-            run = run.with_row_scores()
-            found = [(part, *run.book.part_rows) for part in run.events()]
-            rows = np.concatenate([one[1] for one in found])
-            ends = np.cumsum([len(one[1]) for one in found])
-            parts = {
-                part: (rows[:end], 0, end) for (part, *_), end in zip(found, ends, strict=True)
-            }
-            of_rows = np.concatenate([one[2] for one in found]) if weighted else None
-        scores[alpha] = parts
-    for step, (own, start, stop) in scores[3.0].items():
-        best = scores[0.01][step][0]
+            expected.append(along_the_folds(run, is_weighted))
+    study.optimize(objective, n_trials=2)
+    for step, (own, rows, of_rows) in expected[1].items():
+        best = expected[0][step][0]
         sign = 1 if scoring == "error" else -1
         differences = sign * (own.astype(np.float32) - best.astype(np.float32)).astype(float)
-        if weighted:
-            weight = (of_nested if step == 64 and report == "progressive" else of_rows)[start:stop]
-            differences = differences * weight / weight.mean()
+        if is_weighted:
+            differences = differences * of_rows[rows] / of_rows[rows].mean()
         told = pruner.heard[1, step]
-        assert told.n_rows == stop - start
+        assert told.n_rows == len(own)
         assert told.mean == pytest.approx(differences.mean(), rel=1e-6, abs=1e-9)
         assert told.variance == pytest.approx(differences.var(ddof=1), rel=1e-6)
         assert (told.width is None) == (step == 64 and report == "progressive")
         assert pruner.heard[0, step] is None
 
 
-@pytest.mark.parametrize("report", ["progressive", "folds"])
-@pytest.mark.parametrize("cv", [10, "loo"])
+@pytest.mark.parametrize(("report", "cv"), [("progressive", 10), ("folds", "loo")])
 def test_the_best_trial_is_not_pruned_against_itself(report, cv):
-    X, y = data_of(400, 5)
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, cv=cv, report=report, cache=None
+    _, study = raced(
+        PegasosClassifier(),
+        data_of(400, 5),
+        ALPHA,
+        candidates=[{"alpha": 0.01}] * 4,
+        study={"pruner": RacingPruner(delta=0.99, rung_z=1e-12, warmup=1)},
+        cv=cv,
+        report=report,
+        cache=None,
     )
-    study = optuna.create_study(pruner=RacingPruner(delta=0.99, rung_z=1e-12, warmup=1))
-    for _ in range(4):
-        study.enqueue_trial({"alpha": 0.01})
-    study.optimize(objective, n_trials=4)
     assert {trial.value for trial in study.trials} == {study.best_value}
     assert not pruned(study)
 
@@ -241,7 +236,6 @@ def test_the_best_trial_is_not_pruned_against_itself(report, cv):
 @pytest.mark.parametrize(
     ("estimator", "space", "options", "with_store"),
     [
-        (PegasosClassifier(), ALPHA, {"report": "progressive", "cv": 100}, False),
         (PegasosClassifier(), ALPHA, {"report": "progressive", "cv": 100}, True),
         (PegasosClassifier(), ALPHA, {"report": "blocks", "cv": 10}, False),
         (PegasosClassifier(), ALPHA, {"report": "mean", "cv": 10}, True),
@@ -288,43 +282,26 @@ def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with
         assert one.value == other.value
 
 
-def test_threads_share_the_best_trial():
-    X, y = data_of(1500, 5)
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, cv="loo", report="progressive"
-    )
-    study = optuna.create_study(
-        sampler=optuna.samplers.RandomSampler(seed=0), pruner=RacingPruner()
-    )
-    study.optimize(objective, n_trials=24, n_jobs=4)
-    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.PRUNED}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), StreamingSVRGClassifier()])
-@pytest.mark.parametrize("cv", [10, "loo"])
-@pytest.mark.parametrize(("weighted", "batch_size"), [(False, 32), (True, 32), (False, 8)])
+@pytest.mark.parametrize(
+    ("estimator", "cv", "weighted", "batch_size"),
+    [
+        (PegasosClassifier(), 10, False, 8),
+        (PegasosClassifier(), "loo", True, 32),
+        (StreamingSVRGClassifier(), "loo", False, 32),
+        (StreamingSVRGClassifier(), 10, True, 8),
+    ],
+)
 def test_lanes_race_in_their_batch(estimator, cv, weighted, batch_size):
-    X, y = data_of(4000, 5, 3)
-    weights = np.random.default_rng(0).uniform(0.5, 2.0, 4000) if weighted else None
+    """Also before a trial is complete: a batch of 32 has all candidates."""
+    data = data_of(4000, 5, 3)
+    options = {"cv": cv, "report": "progressive", "batch_size": batch_size, "cache": None}
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 4000)
+    options["sample_weight"] = weights if weighted else None
     grid = {"alpha": np.geomspace(1e-6, 1e3, 24).tolist()}
-    found = {}
-    for name, pruner in (("race", RacingPruner()), ("none", optuna.pruners.NopPruner())):
-        objective = treecv_objective(
-            estimator,
-            X,
-            y,
-            param_grid=grid,
-            cv=cv,
-            report="progressive",
-            sample_weight=weights,
-            batch_size=batch_size,
-            cache=None,
-        )
-        study = optuna.create_study(sampler=objective.grid_sampler(seed=0), pruner=pruner)
-        study.optimize(objective)
-        found[name] = study
-    race, none = found["race"], found["none"]
+    _, race = raced(estimator, data, grid, **options)
+    nop = {"pruner": optuna.pruners.NopPruner()}
+    _, none = searched(estimator, data, grid, study=nop, **options)
     assert len(race.trials) == 24
     assert race.best_value == none.best_value
     assert pruned(race) or cv == 10  # where SVRG differs by little
@@ -401,148 +378,75 @@ def test_those_that_are_dropped_leave_the_others_as_they_were(at):
         assert steps[-1].step == 16
 
 
-def test_a_first_batch_races_without_a_completed_trial():
-    X, y = data_of(5000, 5)
-    objective = treecv_objective(
-        PegasosClassifier(),
-        X,
-        y,
-        param_grid={"alpha": np.geomspace(1e-6, 1e3, 16).tolist()},
-        cv="loo",
-        report="progressive",
-        cache=None,
-    )
-    study = optuna.create_study(sampler=objective.grid_sampler(seed=1), pruner=RacingPruner())
-    study.optimize(objective, n_trials=1)  # evaluates all 16
-    lost = [
-        not isinstance(run.precomputed[0].events[-1], TestedFolds)
-        for run in objective.evaluator.batches.prefetched[study].values()
-    ]
-    assert any(lost)
-    assert not all(lost)
-
-
 def test_unbounded_losses_need_a_range():
     X, y = data_of(400, 5)
-    options = {"param_distributions": ALPHA, "report": "progressive", "cv": 10}
-    objective = treecv_objective(PegasosClassifier(), X, y, scoring="hinge", **options)
+
+    def run(estimator, data, n_trials, futility=None, loss_range=None, **options):
+        pruner = RacingPruner(futility=futility, loss_range=loss_range)
+        options |= {"report": "progressive", "study": {"pruner": pruner}}
+        return pruned(raced(estimator, data, ALPHA, n_trials, **options)[1])
+
     with pytest.raises(ValueError, match="loss_range must be given to RacingPruner.*'hinge'"):
-        study_of(objective, 1, RacingPruner(futility=None))
-    study_of(objective, 3, RacingPruner(futility=None, loss_range=(0, 5)))
-    regression = treecv_objective(
-        AveragedSGDRegressor(),
-        np.vstack([X] * 10),
-        np.tile(X[:, 0], 10),
-        param_distributions={"alpha": FloatDistribution(1e-6, 1e3, log=True)},
-        report="progressive",
-    )
-    study = study_of(regression, 20, RacingPruner(futility=None, loss_range=(0, 4)))
-    assert pruned(study)
-    assert pruned(study_of(regression, 20))  # foretelling needs no bounds
+        run(PegasosClassifier(), (X, y), 1, scoring="hinge")
+    run(PegasosClassifier(), (X, y), 3, scoring="hinge", loss_range=(0, 5))
+    numbers = np.vstack([X] * 10), np.tile(X[:, 0], 10)
+    assert run(AveragedSGDRegressor(), numbers, 20, loss_range=(0, 4))
+    assert run(AveragedSGDRegressor(), numbers, 20, futility=0.05)  # forecasts need no bounds
 
 
 def test_a_study_of_another_direction_is_refused():
-    X, y = data_of(100, 5)
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
-    )
-    study = optuna.create_study(direction="maximize", pruner=RacingPruner())
+    study = {"direction": "maximize"}
     with pytest.raises(ValueError, match="direction"):
-        study.optimize(objective, n_trials=1)
+        raced(PegasosClassifier(), data_of(100, 5), ALPHA, 1, study=study, report="progressive")
 
 
-def test_another_objective_is_never_pruned_and_warned_of_once():
-    def objective(trial):
-        x = trial.suggest_float("x", 0, 1)
-        for step in range(3):
-            trial.report(x, step)
-            assert not trial.should_prune()
-        return x
-
-    study = optuna.create_study(pruner=RacingPruner())
-    with pytest.warns(UserWarning, match="RacingPruner has no effect") as caught:
-        study.optimize(objective, n_trials=3)
-    assert len([one for one in caught if "RacingPruner" in str(one.message)]) == 1
+def suggesting_only(trial):
+    x = trial.suggest_float("x", 0, 1)
+    trial.report(x, 0)
+    assert not trial.should_prune()
+    return x
 
 
-def test_without_reports_there_is_one_warning():
-    X, y = data_of(100, 5)
-    objective = treecv_objective(PegasosClassifier(), X, y, param_distributions=ALPHA)
-    with pytest.warns(UserWarning, match="RacingPruner has no effect with report=None") as caught:
-        study_of(objective, 3)
-    assert len([one for one in caught if "RacingPruner" in str(one.message)]) == 1
+def test_a_race_without_reports_of_this_package_is_warned_of_once():
+    silent = treecv_objective(PegasosClassifier(), *data_of(100, 5), param_distributions=ALPHA)
+    for objective, why in ((suggesting_only, ""), (silent, " with report=None")):
+        study = optuna.create_study(pruner=RacingPruner())
+        with pytest.warns(UserWarning, match=f"RacingPruner has no effect{why}") as caught:
+            study.optimize(objective, n_trials=3)
+        assert len([one for one in caught if "RacingPruner" in str(one.message)]) == 1
+        assert not pruned(study)
 
 
-def test_nothing_is_kept_of_trials_that_are_over():
-    X, y = data_of(300, 5)
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
+def test_nothing_is_kept_of_trials_that_are_over_but_of_the_best_two():
+    pruner, data = RacingPruner(), data_of(300, 5)
+    objective, study = raced(
+        PegasosClassifier(), data, ALPHA, 12, report="progressive", study={"pruner": pruner}
     )
-    pruner = RacingPruner()
-    study_of(objective, 5, pruner)
     assert not pruner._comparisons
+    best = study.get_trials(states=[TrialState.COMPLETE])
+    best.sort(key=lambda trial: (trial.value, trial.number))
+    held = objective.evaluator.incumbents._trials[study]
+    assert {trial.number for trial in best[:2]} == set(held)
     again = pickle.loads(pickle.dumps(pruner))
     assert (again.delta, again.warmup) == (0.05, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        study_of(pickle.loads(pickle.dumps(objective)), 3, again)
-
-
-def test_two_trials_are_held():
-    X, y = data_of(300, 5)
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive"
-    )
-    study = study_of(objective, 12)
-    held = objective.evaluator.incumbents._trials[study]
-    done = study.get_trials(states=[TrialState.COMPLETE])
-    best = sorted(done, key=lambda trial: (trial.value, trial.number))
-    assert {trial.number for trial in best[:2]} == set(held)
-
-
-def test_another_pruner_works_with_early_reports():
-    X, y = data_of(600, 5)
-    objective = treecv_objective(
-        AveragedSGDClassifier(),
-        X,
-        y,
-        param_distributions={"alpha": FloatDistribution(1e-6, 1e3, log=True)},
-        report="progressive",
-        cv="loo",
-    )
-    for pruner in (
-        optuna.pruners.MedianPruner(),
-        optuna.pruners.SuccessiveHalvingPruner(),
-        optuna.pruners.HyperbandPruner(),
-    ):
-        study = study_of(objective, 15, pruner)
-        assert pruned(study)
+        other = optuna.create_study(pruner=again)
+        other.optimize(pickle.loads(pickle.dumps(objective)), n_trials=3)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("name", "message", "wrong"),
     [
-        ({"delta": 0}, "delta must be a probability"),
-        ({"delta": 1.5}, "delta must be a probability"),
-        ({"delta": "small"}, "delta must be a probability"),
-        ({"warmup": 0}, "warmup must be an integer from 1 to 15"),
-        ({"warmup": 16}, "warmup must be an integer from 1 to 15"),
-        ({"warmup": 2.5}, "warmup must be an integer from 1 to 15"),
-        ({"rung_z": -1}, "rung_z must be a positive number"),
-        ({"rung_z": None}, "rung_z must be a positive number"),
-        ({"rung_z": float("nan")}, "rung_z must be a positive number"),
-        ({"loss_range": 3}, "loss_range must be None or two finite numbers"),
-        ({"loss_range": (1, 0)}, "loss_range must be None or two finite numbers"),
-        ({"loss_range": (0, np.inf)}, "loss_range must be None or two finite numbers"),
+        ("delta", "a probability", [0, 1.5, "small"]),
+        ("warmup", "an integer from 1 to 15", [0, 16, 2.5]),
+        ("rung_z", "a positive number", [-1, None, float("nan")]),
+        ("loss_range", "None or two finite numbers", [3, (1, 0), (0, np.inf)]),
+        ("futility", "None or a probability", [0, 1, -0.1, "no", True]),
+        ("seed", "an integer", [-1, 1.5, None, True]),
     ],
 )
-def test_wrong_arguments(options, said):
-    with pytest.raises(ValueError, match=said):
-        RacingPruner(**options)
-
-
-def test_there_is_one_bound():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'bound'"):
-        RacingPruner(bound="hoeffding")
-    with pytest.raises(ValueError, match="delta must be a probability .* got 'hoeffding'"):
-        RacingPruner("hoeffding")
+def test_wrong_arguments(name, message, wrong):
+    for value in wrong:
+        with pytest.raises(ValueError, match=f"{name} must be {message}"):
+            RacingPruner(**{name: value})

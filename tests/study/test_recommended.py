@@ -16,7 +16,6 @@ from optuna.distributions import IntDistribution
 import pytest
 from sklearn.base import is_classifier
 from sklearn.linear_model import Lasso
-from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.linear_model import Ridge
 from sklearn.multiclass import OneVsRestClassifier
@@ -29,7 +28,6 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import all_estimators
 
-from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import paper
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
@@ -185,16 +183,6 @@ def test_a_callable_suggests_for_itself():
         treecv_objective(lambda trial: Ridge(), X, y, param_distributions="auto")
 
 
-def test_a_stored_study_goes_on(tmp_path):
-    X, y = rows()
-    storage = f"sqlite:///{tmp_path}/studies.db"
-    for n_trials in (2, 4):
-        search = TreeCVSearchCV(
-            AveragedSGDRegressor(), "auto", n_trials=n_trials, storage=storage, random_state=0
-        ).fit(X, y)
-    assert len(search.study_.trials) == 4
-
-
 @pytest.mark.slow
 def test_libraries_of_other_learners_are_imported_by_their_users_alone(tmp_path):
     code = (
@@ -231,9 +219,3 @@ def as_rst():
 def test_the_page_shows_the_table():
     text = PAGE.read_text()
     assert as_rst() in " ".join(text.split())
-
-
-def test_logistic_regression_is_found_as_good_by_it_as_by_hand():
-    X, y = rows()
-    search = TreeCVSearchCV(LogisticRegression(), "auto", n_trials=5, random_state=0)
-    assert search.fit(X, y > 0).best_score_ > 0.9

@@ -10,8 +10,8 @@ from optuna.distributions import IntDistribution
 import pytest
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeClassifier
+from studies import searched
 
-from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study.advice import edges_of
 
@@ -26,16 +26,13 @@ WIDE, WHOLE = FloatDistribution(-5, 5), IntDistribution(1, 10)
         (LOG, 1.2e-4, "lower"),  # 1.3 % of six decades
         (LOG, 2e-4, None),  # 5 %
         (LOG, 90.0, "upper"),
-        (LOG, 1.0, None),
         (FloatDistribution(1e-4, 1.0, log=True), 1.0, "upper"),  # no share
         (WIDE, -4.9, "lower"),
-        (WIDE, 4.9, "upper"),
         (WIDE, 4.5, None),
         (SHARE, 0.0, None),  # nothing is less
         (SHARE, 1.0, None),
         (FloatDistribution(0, 10), 0.1, None),
         (FloatDistribution(0, 10), 9.9, "upper"),
-        (WHOLE, 1, None),
         (WHOLE, 2, None),
         (WHOLE, 10, "upper"),
         (IntDistribution(50, 500), 52, "lower"),
@@ -109,9 +106,7 @@ def test_lists_have_a_first_and_a_last_value(values, best, end):
 def test_trials_of_a_grid_know_its_values(is_union):
     X, y = data()
     grid = [{"alpha": [0.01, 0.1, 1.0]}, {"alpha": [1.0, 0.1]}] if is_union else {"alpha": [1, 2]}
-    objective = treecv_objective(Ridge(), X, y, param_grid=grid)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    _, study = searched(Ridge(), (X, y), grid)
     found = {trial.params["alpha"]: edges_of(trial, {}) for trial in study.trials}
     expected = [0.01, 1.0] if is_union else []  # of two values, none has others beside it
     assert sorted(alpha for alpha, edges in found.items() if edges) == expected
@@ -137,9 +132,7 @@ def test_best_estimator_and_searches_say_it(alphas, is_said):
         "trial {} has alpha=100 at the lower end of its range (100 to 1e+04); a wider range may "
         "hold a better value."
     )
-    objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": alphas})
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(Ridge(), (X, y), {"alpha": alphas})
     expected = [message.format(study.best_trial.number)] if is_said else []
     assert said(lambda: objective.best_estimator(study)) == expected
     search = TreeCVSearchCV(Ridge(), param_grid={"alpha": alphas})
@@ -153,10 +146,8 @@ def test_a_callable_that_suggests(binary):
             ccp_alpha=trial.suggest_float("ccp_alpha", 0.0, 1.0),
         )
 
-    objective = treecv_objective(tree, *binary, cv=2)
-    study = optuna.create_study()
-    study.enqueue_trial({"max_leaf_nodes": 3, "ccp_alpha": 0.0})
-    study.optimize(objective, n_trials=1)
+    candidates = [{"max_leaf_nodes": 3, "ccp_alpha": 0.0}]
+    objective, study = searched(tree, binary, None, candidates=candidates, cv=2)
     assert said(lambda: objective.best_estimator(study.trials[0])) == [
         "trial 0 has max_leaf_nodes=3 at the lower end of its range (3 to 100); a wider range may "
         "hold a better value."

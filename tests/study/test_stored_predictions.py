@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
-import optuna
+from optuna.distributions import FloatDistribution
+from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -19,7 +20,9 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.metrics import make_scorer
+from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import GroupShuffleSplit
+from sklearn.model_selection import KFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -27,9 +30,12 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
+import studies
 
+from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import select
+from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.study import honest as honest_module
@@ -111,12 +117,7 @@ def error_without_nan(y, predicted):
 def searched(estimator, grid, y=CODES, rows=X, **options):
     """Return an objective and a study over a grid."""
     np.random.seed(0)  # noqa: NPY002
-    objective = treecv_objective(estimator, rows, y, param_grid=grid, **{"cv": 4} | options)
-    study = optuna.create_study(
-        direction=objective.direction, sampler=objective.grid_sampler(seed=0)
-    )
-    study.optimize(objective)
-    return objective, study
+    return studies.searched(estimator, (rows, y), grid, **{"cv": 4} | options)
 
 
 # Outputs change no score.
@@ -135,33 +136,36 @@ SCALED = {
         ("csr", sparse.csr_matrix(X)),
     ]
 }
-DUMMY = DummyClassifier(random_state=np.random.RandomState(3))
+CASES = SCALED | {
+    "flipping": (Flipping(), {"flips": [True, False]}, X),
+    "drawing": (Drawing(), {"shift": [0.0, 0.1]}, X),
+    "random state": (
+        DummyClassifier(random_state=np.random.RandomState(3)),
+        {"strategy": ["stratified", "uniform"]},
+        X,
+    ),
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("estimator", "grid", "rows"),
-    [
-        (Flipping(), {"flips": [True, False]}, X),
-        (Drawing(), {"shift": [0.0, 0.1]}, X),
-        (DUMMY, {"strategy": ["stratified", "uniform"]}, X),
-        *SCALED.values(),
-    ],
-    ids=["flipping", "drawing", "random state", *SCALED],
+    *pairs(
+        case=CASES,
+        scoring=["accuracy", "error", ["f1", "accuracy"], [pooled("accuracy"), "accuracy"]],
+        keep_outputs=["auto", "all"],
+    )
 )
-@pytest.mark.parametrize(
-    "scoring", ["accuracy", "error", ["f1", "accuracy"], [pooled("accuracy"), "accuracy"]]
-)
-def test_no_score_changes(estimator, grid, rows, scoring):
+def test_no_score_changes(case, scoring, keep_outputs):
+    estimator, grid, rows = CASES[case]
     options = {"scoring": scoring}
     if isinstance(scoring, list):
         options["optimize"] = "accuracy"
     values = []
-    for keep in (False, "auto", "all"):
+    for keep in (False, keep_outputs):
         _, study = searched(estimator, grid, rows=rows, keep_outputs=keep, **options)
         assert study.best_trial.user_attrs["treecv"]["method"] == "fit"
         values.append([(one.params, one.value) for one in study.trials])
-    assert values[0] == values[1] == values[2]
+    assert values[0] == values[1]
 
 
 def test_outputs_are_those_that_were_scored():
@@ -285,21 +289,6 @@ def test_losses_take_bounded_memory(monkeypatch):
     assert most_trials(10) == 200 and most_trials(2**27) == 20
 
 
-def test_the_second_of_several_scores_must_be_one_of_rows():
-    options = {"scoring": ["error", "roc_auc"], "optimize": ["error", "roc_auc"]}
-    X, y = load_breast_cancer(return_X_y=True)
-    objective = treecv_objective(
-        KNeighborsClassifier(), X[:200], y[:200], param_grid={"n_neighbors": [3, 9]}, **options
-    )
-    study = optuna.create_study(
-        directions=objective.directions, sampler=objective.grid_sampler(seed=0)
-    )
-    study.optimize(objective)
-    assert objective.honest(study, score="error").by == "rows"
-    with pytest.raises(ValueError, match="because fold scores are kept only for the first of"):
-        objective.honest(study, score="roc_auc")
-
-
 @pytest.mark.parametrize("scoring", ["error", "accuracy"])
 def test_steps_that_overwrite_rows_are_scored_as_without_pooled_scores(scoring):
     X, y = load_breast_cancer(return_X_y=True, as_frame=True)  # frames are not read-only
@@ -309,3 +298,46 @@ def test_steps_that_overwrite_rows_are_scored_as_without_pooled_scores(scoring):
     alone = tree_cross_validate(model, X, y, scoring=scoring, **options)
     beside = tree_cross_validate(model, X, y, scoring=[scoring, pooled("log_loss")], **options)
     np.testing.assert_array_equal(beside.test_score, alone.test_score)
+
+
+# Predictions of the folds that are asked for.
+
+ALPHA = {"alpha": FloatDistribution(1e-4, 1e2, log=True)}
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
+def test_fits_predict_as_scikit_learn_does(binary, method):
+    folds = KFold(5, shuffle=True, random_state=3)
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    space = {"logisticregression__C": FloatDistribution(1e-2, 1e2, log=True)}
+    objective, study = studies.searched(pipeline, binary, space, 3, cv=folds, method="fit")
+    pipeline.set_params(**study.best_params)
+    expected = cross_val_predict(pipeline, *binary, cv=folds, method=method)
+    np.testing.assert_allclose(objective.predict_oof(study, method=method), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("cv", "average"), [("loo", False), (7, True)])
+def test_they_are_the_predictions_that_were_scored(binary, cv, average):
+    X, y = binary
+    estimator = PegasosClassifier(average=average)
+    objective, study = studies.searched(estimator, (X, y), ALPHA, 3, cv=cv, pooled=True)
+    for trial in study.trials:
+        predicted = objective.predict_oof(trial)
+        assert np.mean(predicted != y) == pytest.approx(trial.value, abs=1e-12)
+        model = PegasosClassifier(average=average, **trial.params)
+        np.testing.assert_array_equal(predicted, tree_cross_val_predict(model, X, y, cv=cv))
+
+
+def test_predictions_that_cannot_be_made_are_refused(binary):
+    objective, study = studies.searched(PegasosClassifier(), binary, ALPHA, 1, cv=4)
+    with pytest.raises(ValueError, match=r"^method must be one of 'predict', .*, got 'classes'"):
+        objective.predict_oof(study, method="classes")
+    with pytest.raises(ValueError, match="method='predict_proba'"):
+        objective.predict_oof(study, method="predict_proba")
+    with pytest.raises(ValueError, match="study must be an optuna.Study or one of its trials"):
+        objective.predict_oof({"alpha": 1.0})
+    twice = treecv_objective(
+        PegasosClassifier(), *binary, param_distributions=ALPHA, cv=4, n_repeats=2
+    )
+    with pytest.raises(ValueError, match="n_repeats must be 1"):
+        twice.predict_oof(study)
