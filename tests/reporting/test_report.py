@@ -19,10 +19,10 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.tree import DecisionTreeClassifier
 from sqlalchemy import delete
+from studies import searched
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import select
-from optuna_treecv import treecv_objective
 from optuna_treecv.storage.tables import FOLD_SCORES
 
 plotly = pytest.importorskip("plotly")
@@ -48,15 +48,30 @@ def spoken(figure):
     return [annotation.text for annotation in figure.layout.annotations]
 
 
+def parameters_of(filled):
+    return report.plot_parameters(filled.study, filled.store)
+
+
+def fold_scores_of(filled, **options):
+    return report.plot_fold_scores(filled.study, filled.store, **options)
+
+
+def choice_of(filled, **options):
+    return report.plot_choice(filled.study, filled.store, **options)
+
+
 def one_parameter(filled, values, **fields):
     for i, scores in enumerate(values):
         filled.add(scores, {"alpha": 10.0 ** (i - 3)}, {"alpha": LOG}, **fields)
 
 
-def test_error_bars_are_standard_errors_of_the_fold_mean(fill):
-    filled = fill()
-    one_parameter(filled, [[0.1, 0.2, 0.3, 0.8], [0.0, 0.0, 0.5, 0.5]])
-    figure = report.plot_parameters(filled.study, filled.store)
+@pytest.mark.parametrize("n_repeats", [1, 3])
+def test_error_bars_are_standard_errors_of_the_fold_mean(fill, n_repeats):
+    """Repeats do not narrow them."""
+    filled = fill(n_repeats=n_repeats)
+    scores = np.array([[0.1, 0.2, 0.3, 0.8], [0.0, 0.0, 0.5, 0.5]])
+    one_parameter(filled, np.tile(scores, n_repeats))
+    figure = parameters_of(filled)
     trace = trace_of(figure, "complete")
     np.testing.assert_allclose(trace.x, [1e-3, 1e-2])
     np.testing.assert_allclose(trace.y, [0.35, 0.25])
@@ -69,19 +84,11 @@ def test_error_bars_are_standard_errors_of_the_fold_mean(fill):
     np.testing.assert_allclose(trace.customdata[:, 2], [np.sqrt(0.29) / 4, 0.125])
 
 
-def test_repeats_do_not_narrow_error_bars(fill):
-    filled = fill(n_repeats=3)
-    scores = np.tile([0.1, 0.2, 0.3, 0.8], 3)
-    one_parameter(filled, [scores])
-    trace = trace_of(report.plot_parameters(filled.study, filled.store), "complete")
-    np.testing.assert_allclose(trace.error_y.array, [np.sqrt(0.29) / 4])
-
-
 def test_pruned_trials_stand_apart_with_the_error_of_their_folds(fill):
     filled = fill(n_folds=10)
     one_parameter(filled, [np.linspace(0, 1, 10)])
     filled.add([0.4, 0.6], {"alpha": 1.0}, {"alpha": LOG}, state="pruned")
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     trace = trace_of(figure, "pruned")
     assert (trace.x, list(trace.y)) == ((1.0,), [0.5])
     np.testing.assert_allclose(trace.error_y.array, [0.1 / np.sqrt(2)])
@@ -93,7 +100,7 @@ def test_the_best_is_marked(fill):
         filled = fill(direction=direction)
         one_parameter(filled, [[0.3, 0.3], [0.1, 0.1], [0.9, 0.7]])
         filled.add([0.0, 2.0], {"alpha": 1.0}, {"alpha": LOG}, state="pruned")
-        figure = report.plot_parameters(filled.study, filled.store)
+        figure = parameters_of(filled)
         trace = trace_of(figure, "best")
         assert trace.name == f"best: trial {best}"
         np.testing.assert_allclose(trace.x, [10.0 ** (best - 3)])
@@ -104,7 +111,7 @@ def test_the_best_is_marked(fill):
 def test_infinite_values_stand_at_the_edge(fill, direction, infinity):
     filled = fill(direction=direction)
     one_parameter(filled, [[0.3, 0.5], [0.1, 0.3], [infinity, 0.1]])
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     trace, finite = trace_of(figure, "infinite"), trace_of(figure, "complete")
     assert list(trace.x) == [0.1]
     assert len(finite.x) == 2
@@ -121,7 +128,7 @@ def test_infinite_values_stand_at_the_edge(fill, direction, infinity):
 def test_a_value_far_off_does_not_squeeze_the_others(fill):
     filled = fill()
     one_parameter(filled, [[0.3, 0.5], [0.1, 0.3], [0.2, 0.3], [1e100, 1e90]])
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     assert trace_of(figure, "infinite or far off").y[0] < 1
     assert list(trace_of(figure, "infinite or far off").customdata[:, 0]) == [3]
     assert figure.layout.yaxis.type is None
@@ -130,12 +137,12 @@ def test_a_value_far_off_does_not_squeeze_the_others(fill):
 def test_losses_of_many_sizes_have_a_log_axis(fill):
     filled = fill(scoring="squared_error")
     one_parameter(filled, [[0.01, 0.01], [0.1, 0.3], [3.0, 5.0]])
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     assert figure.layout.yaxis.type == "log"
     assert figure.layout.yaxis.title.text == "squared_error"
     filled = fill(scoring="error")
     one_parameter(filled, [[0.0, 0.0], [0.1, 0.3], [3.0, 5.0]])
-    assert report.plot_parameters(filled.study, filled.store).layout.yaxis.type is None
+    assert parameters_of(filled).layout.yaxis.type is None
 
 
 def test_axes_are_those_of_the_distributions(fill):
@@ -156,7 +163,7 @@ def test_axes_are_those_of_the_distributions(fill):
             "e_kind": ["z", None, True][i],
         }
         filled.add([0.1, 0.2, 0.1 * i], params, distributions)
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     layout = figure.layout
     axes = [layout.xaxis, layout.xaxis2, layout.xaxis3, layout.xaxis4, layout.xaxis5]
     assert [axis.title.text for axis in axes] == sorted(distributions)
@@ -178,7 +185,7 @@ def test_two_numbers_span_a_plane(fill, direction):
         filled.add([sign * value] * 4, {"a": 10.0**-i, "n": i + 1}, space)
     filled.add([0.5, 0.5], {"a": 7.0, "n": 9}, space, state="pruned")
     filled.add([sign * np.inf] * 4, {"a": 8.0, "n": 8}, space)
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     layout = figure.layout
     assert (layout.xaxis.title.text, layout.yaxis.title.text) == ("a", "n")
     assert (layout.xaxis.type, layout.yaxis.type) == ("log", None)
@@ -199,27 +206,20 @@ def test_two_numbers_span_a_plane(fill, direction):
     assert list(trace_of(figure, "infinite").y) == [8]
 
 
-def test_a_parameter_of_words_spans_no_plane(fill):
+def test_choices_that_look_alike_keep_all_digits_and_span_no_plane(fill):
     filled = fill()
-    space = {"a": LOG, "kind": CategoricalDistribution(["x", "y"])}
-    filled.add([0.1, 0.2], {"a": 1.0, "kind": "x"}, space)
-    figure = report.plot_parameters(filled.study, filled.store)
-    assert figure.layout.xaxis2.title.text == "kind"
-
-
-def test_choices_that_look_alike_keep_all_digits(fill):
-    filled = fill()
-    both = CategoricalDistribution([0.12345, 0.12346])
-    filled.add([0.1, 0.2], {"a": 0.12345}, {"a": both})
-    figure = report.plot_parameters(filled.study, filled.store)
+    space = {"a": CategoricalDistribution([0.12345, 0.12346]), "b": LOG}
+    filled.add([0.1, 0.2], {"a": 0.12345, "b": 1.0}, space)
+    figure = parameters_of(filled)
     assert list(figure.layout.xaxis.categoryarray) == ["0.12345", "0.12346"]
+    assert figure.layout.xaxis2.title.text == "b"
 
 
 def test_a_parameter_that_not_all_trials_have(fill):
     filled = fill()
     filled.add([0.1, 0.2], {"a": 1.0}, {"a": LOG})
     filled.add([0.3, 0.4], {"a": 2.0, "b": 5.0}, {"a": LOG, "b": LOG})
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     assert list(trace_of(figure, "complete", "x").x) == [1.0, 2.0]
     assert list(trace_of(figure, "complete", "x2").x) == [5.0]
     assert list(trace_of(figure, "complete", "x2").y) == [pytest.approx(0.35)]
@@ -229,7 +229,7 @@ def test_more_parameters_than_there_is_room_for(fill):
     filled = fill()
     names = "abcdefgh"
     filled.add([0.1, 0.2], dict.fromkeys(names, 1.0), dict.fromkeys(names, LOG))
-    figure = report.plot_parameters(filled.study, filled.store)
+    figure = parameters_of(filled)
     assert "the first 6 of 8" in title_of(figure)
     assert len({trace.xaxis for trace in figure.data}) == 6
 
@@ -245,7 +245,7 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
     filled = fill()
     all_scores = [[0.5, 0.7, 0.6], [0.1, 0.3, 0.2], [0.2, 0.4, 0.3], [0.0, np.inf, 0.0]]
     one_parameter(filled, all_scores)
-    figure = report.plot_fold_scores(filled.study, filled.store, n_best=2)
+    figure = fold_scores_of(filled, n_best=2)
     assert [trace.type for trace in figure.data] == ["box", "box"]
     np.testing.assert_allclose(figure.data[0].y, all_scores[1])
     np.testing.assert_allclose(figure.data[1].y, all_scores[2])
@@ -254,12 +254,10 @@ def test_few_folds_are_boxes_best_first(fill, monkeypatch):
     runs = [trial.user_attrs["treecv"]["run"] for trial in filled.study.trials]
     assert asked_for == runs[1:3]  # all scores of a study might not fit into memory
     assert "std / √folds" in title_of(figure)
-    assert (
-        len(report.plot_fold_scores(filled.study, filled.store).data) == 3
-    )  # not the infinite one
+    assert len(fold_scores_of(filled).data) == 3  # not the infinite one
     filled = fill(direction="maximize")
     one_parameter(filled, all_scores[:3])
-    figure = report.plot_fold_scores(filled.study, filled.store, n_best=1)
+    figure = fold_scores_of(filled, n_best=1)
     np.testing.assert_allclose(figure.data[0].y, all_scores[0])
 
 
@@ -279,7 +277,7 @@ def test_errors_of_leave_one_out_are_paired_differences(fill, direction):
     scores = {"minimize": [second, first], "maximize": [1 - second, 1 - first]}[direction]
     filled = fill(direction=direction)
     one_parameter(filled, scores)
-    figure = report.plot_fold_scores(filled.study, filled.store)
+    figure = fold_scores_of(filled)
     assert "Differences to the best trial" in title_of(figure)
     labels, means, errors, texts = differences_of(figure)
     best = filled.study.best_trial.number
@@ -295,31 +293,31 @@ def test_errors_of_leave_one_out_are_paired_differences(fill, direction):
     assert f"minus that of trial {best}" in figure.layout.yaxis.title.text
 
 
-def test_repeats_do_not_narrow_the_errors_of_differences(fill):
-    scores = [np.tile([0.0] * 60, 3), np.tile([0.0] * 40 + [1.0] * 20, 3)]
+@pytest.mark.parametrize(
+    ("other", "mean", "error", "text"),
+    [
+        ([0.0] * 40 + [1.0] * 20, 1 / 3, np.sqrt(2 / 9 * 180 / 179 / 60), None),
+        ([0.0] * 60, 0, 0, "equal"),
+    ],
+)
+def test_repeats_do_not_narrow_the_errors_of_differences(fill, other, mean, error, text):
     filled = fill(n_repeats=3, n_folds=60)
-    one_parameter(filled, scores)
-    _, means, errors, _ = differences_of(report.plot_fold_scores(filled.study, filled.store))
-    np.testing.assert_allclose(means, [1 / 3])
-    np.testing.assert_allclose(errors, [np.sqrt(2 / 9 * 180 / 179) / np.sqrt(60)])
+    one_parameter(filled, [[0.0] * 180, other * 3])
+    _, means, errors, texts = differences_of(fold_scores_of(filled))
+    np.testing.assert_allclose(means, [mean])
+    np.testing.assert_allclose(errors, [error])
+    assert text is None or list(texts) == [text]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "other",
-    [
-        {"fingerprint": "f" * 64},
-        {"random_state": "1"},
-        {"cv": "KFold(100)"},
-        {"scoring": "accuracy"},
-    ],
-    ids=said,
+    "other", [{"fingerprint": "f" * 64}, {"random_state": "1"}, {"cv": "KFold(100)"}], ids=said
 )
 def test_folds_that_do_not_pair_are_left_out(fill, other):
     filled = fill()
     one_parameter(filled, [[0.0] * 100, [1.0] + [0.0] * 99])
     one_parameter(filled, [[1.0] * 2 + [0.0] * 98], **other)
-    figure = report.plot_fold_scores(filled.study, filled.store)
+    figure = fold_scores_of(filled)
     labels, means, _, _ = differences_of(figure)
     assert [label.split("<br>")[0] for label in labels] == ["0", "1"]
     np.testing.assert_allclose(means, [0.01])
@@ -327,35 +325,16 @@ def test_folds_that_do_not_pair_are_left_out(fill, other):
     filled = fill()
     one_parameter(filled, [[0.0] * 100])
     one_parameter(filled, [[1.0] * 2 + [0.0] * 98], **other)
-    figure = report.plot_fold_scores(filled.study, filled.store)
+    assert spoken(fold_scores_of(filled)) == ["No second trial has the same folds."]
+    figure = choice_of(filled)
     assert spoken(figure) == ["No second trial has the same folds."]
 
 
-def test_equal_fold_scores_are_called_equal(fill):
-    filled = fill()
-    one_parameter(filled, [[0.0] * 90 + [1.0] * 10] * 2)
-    _, means, errors, texts = differences_of(report.plot_fold_scores(filled.study, filled.store))
-    assert (list(means), list(errors), list(texts)) == ([0], [0], ["equal"])
-
-
-def test_figures_of_attributes_are_those_of_the_store(tmp_path):
+def test_figures_of_attributes_are_those_of_the_store(tmp_path, binary):
     """Without a store, the figures show the same numbers, to the 6 digits of the attributes."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(90, 3))
-    y = (X[:, 0] + rng.normal(size=90) > 0).astype(int)
-    store = f"sqlite:///{tmp_path}/store.db"
-    objective = treecv_objective(
-        PegasosClassifier(),
-        X,
-        y,
-        param_grid={"alpha": [1e-3, 1e-2, 0.1, 1.0]},
-        cv=16,
-        n_repeats=2,
-        report="mean",
-        store=store,
-    )
-    study = optuna.create_study(sampler=objective.grid_sampler(seed=0), pruner=PruneThird())
-    study.optimize(objective)
+    store, grid = f"sqlite:///{tmp_path}/store.db", {"alpha": [1e-3, 1e-2, 0.1, 1.0]}
+    options = {"cv": 16, "n_repeats": 2, "report": "mean", "study": {"pruner": PruneThird()}}
+    _, study = searched(PegasosClassifier(), binary, grid, store=store, **options)
     assert [trial.state.name for trial in study.trials].count("PRUNED") == 1
     with_store, without = report.plot_parameters(study, store), report.plot_parameters(study)
     assert title_of(without) == title_of(with_store)
@@ -373,18 +352,11 @@ class PruneThird(optuna.pruners.BasePruner):
         return trial.number == 2 and len(trial.intermediate_values) > 3
 
 
-def test_a_study_of_something_else_has_no_attributes():
-    study = optuna.create_study()
-    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
-    text = "None of the 2 finished trials was evaluated by a treecv_objective."
-    assert spoken(report.plot_parameters(study)) == [text]
-
-
 def test_many_folds_are_a_curve_of_few_numbers(fill):
     filled = fill(scoring="squared_error")
     scores = np.random.default_rng(0).chisquare(1, size=(2, 5003))
     one_parameter(filled, scores)
-    figure = report.plot_fold_scores(filled.study, filled.store)
+    figure = fold_scores_of(filled)
     for trace in figure.data:
         number = int(trace.name.split(":")[0])
         assert len(trace.x) + len(trace.y) <= 2000
@@ -394,13 +366,9 @@ def test_many_folds_are_a_curve_of_few_numbers(fill):
         assert (trace.x[0], trace.x[-1]) == (scores[number].min(), scores[number].max())
     assert figure.layout.xaxis.type is None
     assert len(figure.to_json()) < 100_000
-
-
-def test_many_folds_with_a_heavy_tail_have_a_log_axis(fill):
-    filled = fill(scoring="squared_error")
+    filled = fill(scoring="squared_error")  # with a heavy tail
     one_parameter(filled, [np.exp(np.random.default_rng(0).normal(size=2000, scale=4))])
-    figure = report.plot_fold_scores(filled.study, filled.store)
-    assert figure.layout.xaxis.type == "log"
+    assert fold_scores_of(filled).layout.xaxis.type == "log"
 
 
 def test_fold_scores_that_are_gone(fill):
@@ -409,33 +377,18 @@ def test_fold_scores_that_are_gone(fill):
     with filled.database.writing() as session:
         gone = FOLD_SCORES.c.run == filled.study.trials[0].user_attrs["treecv"]["run"]
         session.execute(delete(FOLD_SCORES).where(gone))
-    figure = report.plot_fold_scores(filled.study, filled.store)
+    figure = fold_scores_of(filled)
     assert [list(trace.y) for trace in figure.data] == [[0.3, 0.4]]
     with filled.database.writing() as session:
         session.execute(delete(FOLD_SCORES))
-    figure = report.plot_fold_scores(filled.study, filled.store)
+    figure = fold_scores_of(filled)
     assert spoken(figure) == ["The fold scores are not in the store."]
 
 
-@pytest.mark.parametrize("n_best", [0, -1, 2.0, None])
+@pytest.mark.parametrize("n_best", [0, 2.0])
 def test_n_best_must_be_a_number_of_trials(fill, n_best):
     with pytest.raises(ValueError, match="n_best must be a number of trials"):
         report.plot_fold_scores(fill().study, "any", n_best)
-
-
-@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
-def test_a_study_without_finished_trials_says_so(fill, plot):
-    filled = fill()
-    filled.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL))
-    assert spoken(plot(filled.study, filled.store)) == ["The study has no finished trial yet."]
-
-
-@pytest.mark.parametrize("plot", PLOTS, ids=lambda plot: plot.__name__)
-def test_a_store_without_the_study_says_so(fill, plot):
-    filled = fill()
-    one_parameter(filled, [[0.1, 0.2], [0.1, 0.2]], stored=False)
-    text = "None of the 2 finished trials is in the store."
-    assert spoken(plot(filled.study, filled.store)) == [text]
 
 
 @pytest.mark.slow
@@ -446,25 +399,6 @@ def test_trials_that_are_missing_in_the_store_are_counted(fill, plot):
     one_parameter(filled, [[0.1, 0.2]], stored=False)
     figure = plot(filled.study, filled.store)
     assert "1 of 3 finished trials are not in the store" in title_of(figure)
-
-
-def test_only_infinite_or_pruned_trials(fill):
-    filled = fill()
-    one_parameter(filled, [[0.1, np.inf]])
-    one_parameter(filled, [[0.1, 0.2]], state="pruned")
-    figure = report.plot_fold_scores(filled.study, filled.store)
-    assert spoken(figure) == ["No finished trial has a finite value."]
-    assert len(report.plot_parameters(filled.study, filled.store).data) == 2
-    filled = fill()
-    one_parameter(filled, [[0.1, np.inf]])
-    assert list(report.plot_parameters(filled.study, filled.store).data[0].y) == [0]
-
-
-def test_trials_without_parameters(fill):
-    filled = fill()
-    filled.add([0.1, 0.2])
-    figure = report.plot_parameters(filled.study, filled.store)
-    assert spoken(figure) == ["The study has no hyper-parameters."]
 
 
 @pytest.mark.slow
@@ -515,16 +449,9 @@ def test_the_choice_is_that_of_select(direction, binary, tmp_path):
     """Compare with ``select`` and with SciPy's paired t-tests; store and objective agree."""
     scoring = {"minimize": "error", "maximize": "accuracy"}[direction]
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    objective = treecv_objective(
-        PegasosClassifier(),
-        *binary,
-        param_distributions={"alpha": FloatDistribution(1e-4, 10.0, log=True)},
-        cv=8,
-        scoring=scoring,
-        store=store,
-    )
-    study = optuna.create_study(direction=direction, sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, n_trials=12)
+    space = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
+    options = {"cv": 8, "scoring": scoring, "store": store}
+    objective, study = searched(PegasosClassifier(), binary, space, 12, **options)
     choice = select(study, objective, rule="one_se")
     figure = report.plot_choice(study, store, n_best=6)
     assert figure.to_json() == report.plot_choice(study, objective, n_best=6).to_json()
@@ -551,49 +478,69 @@ def test_the_choice_is_that_of_select(direction, binary, tmp_path):
     assert "baseline: " in title and "by always predicting the most frequent class" in title
 
 
-@pytest.mark.parametrize("scoring", ["roc_auc", "hinge"])
-def test_the_store_knows_the_range_of_a_score(scoring, binary, tmp_path):
-    store = f"sqlite:///{tmp_path / 'store.db'}"
-    objective = treecv_objective(
-        PegasosClassifier(),
-        *binary,
-        param_distributions={"alpha": LOG},
-        cv=3,
-        scoring=scoring,
-        store=store,
-    )
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=2)
+@pytest.mark.parametrize(
+    ("cv", "n_epochs", "scoring"), [(2, 1, "roc_auc"), (6, 2, "hinge"), (6, 7, "error")]
+)
+def test_the_store_knows_the_range_of_a_score_and_the_number_of_trained_rows(
+    cv, n_epochs, scoring, binary, tmp_path
+):
+    options = {"cv": cv, "n_epochs": n_epochs, "scoring": scoring}
+    options["store"] = store = f"sqlite:///{tmp_path / 'store.db'}"
+    objective, study = searched(PegasosClassifier(), binary, {"alpha": LOG}, 3, **options)
     ours, stored = objective.evaluator.contest(study), Evaluations(study, store).contest()
     assert stored.score_range == ours.score_range is not None
+    assert stored.n_trained == ours.n_trained
+    assert stored.test_share == pytest.approx(ours.test_share)
+    facts = study.user_attrs["treecv_evaluation"]
+    assert facts["n_updates_standard"] == n_epochs * 83 * (cv - 1)
 
 
-def test_a_choice_needs_folds_and_a_second_trial(fill, binary):
+INFINITE = [([0.1, np.inf], {})]
+NOTHING_TO_DRAW = [
+    ("plot_choice", [([0.2], {}), ([0.1], {})], "The scores of two or more folds are needed, but"),
+    ("plot_choice", [([0.1, 0.2, 0.4], {})], "No second trial has the same folds."),
+    ("plot_fold_scores", INFINITE, "No finished trial has a finite value."),
+    *((plot.__name__, [], "The study has no finished trial yet.") for plot in PLOTS),
+    *(
+        (plot.__name__, [([0.1, 0.2], {"stored": False})] * 2, "None of the 2 finished trials is")
+        for plot in PLOTS
+    ),
+]
+
+
+@pytest.mark.parametrize(("plot", "trials", "text"), NOTHING_TO_DRAW)
+def test_a_figure_says_why_it_is_empty(fill, plot, trials, text):
     filled = fill()
-    one_parameter(filled, [[0.2], [0.1]])
-    figure = report.plot_choice(filled.study, filled.store)
-    assert spoken(figure) == [
-        "The scores of two or more folds are needed, but they are not available."
-    ]
+    filled.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL))
+    for scores, fields in trials:
+        one_parameter(filled, [scores], **fields)
+    (found,) = spoken(getattr(report, plot)(filled.study, filled.store))
+    assert found.startswith(text)
+
+
+def test_a_figure_of_another_study_says_why_it_is_empty(fill):
     filled = fill()
-    one_parameter(filled, [[0.1, 0.2, 0.4]])
-    figure = report.plot_choice(filled.study, filled.store)
-    assert spoken(figure) == ["No second trial has the same folds."]
+    filled.add([0.1, 0.2])
+    assert spoken(parameters_of(filled)) == ["The study has no hyper-parameters."]
+    study = optuna.create_study()
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
+    text = "None of the 2 finished trials was evaluated by a treecv_objective."
+    assert spoken(report.plot_parameters(study)) == [text]
     two = optuna.create_study(directions=["minimize", "minimize"])
     two.add_trial(optuna.trial.create_trial(values=[0.1, 0.2]))
     assert spoken(report.plot_choice(two, filled.store))[0].startswith("None of the 1 finished")
     with pytest.raises(ValueError, match="^store must be the store with"):
         report.plot_choice(filled.study, None)
+    with pytest.raises(ValueError, match="store must be the store of the objective"):
+        report.plot_fold_scores(filled.study, None)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("other", [{"fingerprint": "f" * 64}, {"random_state": "1"}], ids=said)
-def test_trials_with_other_folds_are_no_candidates(fill, other):
+def test_only_infinite_and_pruned_trials_stand_at_the_edge(fill):
     filled = fill()
-    one_parameter(filled, [[0.1, 0.2, 0.3], [0.2, 0.2, 0.3]])
-    one_parameter(filled, [[0.2, 0.25, 0.3]], **other)
-    figure = report.plot_choice(filled.study, filled.store)
-    assert list(chosen(figure, "not distinguishable").y) == ["trial 1"]
+    one_parameter(filled, [[0.1, np.inf]])
+    assert list(parameters_of(filled).data[0].y) == [0]
+    one_parameter(filled, [[0.1, 0.2]], state="pruned")
+    assert len(parameters_of(filled).data) == 2
 
 
 @pytest.mark.slow
@@ -609,15 +556,9 @@ def test_trials_with_other_folds_are_no_candidates(fill, other):
 def test_the_store_gives_no_interval_that_it_cannot_know(cv, share, binary, tmp_path):
     """It does not say how many rows a split tests."""
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    objective = treecv_objective(
-        DecisionTreeClassifier(random_state=0),
-        *binary,
-        param_distributions={"max_depth": IntDistribution(1, 5)},
-        cv=cv,
-        store=store,
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=4)
+    depth = {"max_depth": IntDistribution(1, 5)}
+    tree = DecisionTreeClassifier(random_state=0)
+    _, study = searched(tree, binary, depth, 4, cv=cv, store=store)
     assert Evaluations(study, store).contest().test_share == (share and pytest.approx(share))
     report.plot_choice(study, store)
 
@@ -627,32 +568,9 @@ def test_a_choice_without_a_direction_has_no_simplest_trial(fill):
     filled = fill()
     for i, scores in enumerate(([0.1, 0.2, 0.3], [0.1, 0.21, 0.3])):
         filled.add(scores, {"gamma": 1.0 + i}, {"gamma": FloatDistribution(0, 9)})
-    names = {trace.name for trace in report.plot_choice(filled.study, filled.store).data}
+    names = {trace.name for trace in choice_of(filled).data}
     assert names == {"the best", "not distinguishable"}
-    figure = report.plot_choice(filled.study, filled.store, simpler={"gamma": "larger"})
+    figure = choice_of(filled, simpler={"gamma": "larger"})
     assert list(chosen(figure, "the simplest within one standard error").y) == ["trial 1"]
     with pytest.raises(ValueError, match="^simpler must name parameters of the study"):
-        report.plot_choice(filled.study, filled.store, simpler={"alpha": "larger"})
-
-
-@pytest.mark.parametrize("n_epochs", [1, 2, 7])
-@pytest.mark.parametrize("cv", [2, 6])
-def test_the_store_knows_how_many_rows_were_trained_on_in_several_epochs(
-    cv, n_epochs, binary, tmp_path
-):
-    store = f"sqlite:///{tmp_path / 'store.db'}"
-    objective = treecv_objective(
-        PegasosClassifier(),
-        *binary,
-        param_distributions={"alpha": LOG},
-        cv=cv,
-        n_epochs=n_epochs,
-        store=store,
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=3)
-    ours, stored = objective.evaluator.contest(study), Evaluations(study, store).contest()
-    assert stored.n_trained == ours.n_trained
-    assert stored.test_share == pytest.approx(ours.test_share)
-    facts = study.user_attrs["treecv_evaluation"]
-    assert facts["n_updates_standard"] == n_epochs * 83 * (cv - 1)
+        choice_of(filled, simpler={"alpha": "larger"})
