@@ -232,10 +232,27 @@ def test_the_note_says_what_and_how_well(filled):
         f"6 s of evaluation; {clock.total_seconds():.3g} s from the first start to the last end"
     )
     assert "**baseline**" not in facts  # the study does not know it
-    known = {"digest": "0", "baseline": 0.35, "baseline_of": "the mean of y"}
+
+
+@pytest.mark.parametrize(
+    ("direction", "baseline", "better"),
+    [
+        ("minimize", 0.35, "1 of 3 complete trials"),
+        ("minimize", 0.25, "**no trial**"),
+        ("maximize", 0.35, "2 of 3 complete trials"),
+    ],
+)
+def test_the_note_compares_with_a_constant_prediction(
+    fill, direction, baseline, better, monkeypatch
+):
+    monkeypatch.setattr(report, "FIGURES", {})  # they take most of the time
+    filled = fill(direction=direction)
+    for score in (0.3, 0.4, 0.5):
+        filled.add([score] * 10)
+    known = {"digest": "0", "baseline": baseline, "baseline_of": "the mean of y"}
     filled.study.set_user_attr("treecv_evaluation", known)
     assert facts_of(note_of(filled))["**baseline**"] == (
-        "0.35 on all rows by always predicting the mean of y; better: 11 of 11 complete trials"
+        f"{baseline} on all rows by always predicting the mean of y; better: {better}"
     )
 
 
