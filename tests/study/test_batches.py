@@ -31,7 +31,7 @@ from optuna_treecv.study.batches import Batches
 
 X, Y = make_classification(300, 8, random_state=0)
 GRID = {"alpha": np.geomspace(1e-5, 10, 12), "average": [False, True]}
-P = PegasosClassifier()
+PEGASOS = PegasosClassifier()
 
 
 def assert_same_trials(study, results, **options):
@@ -49,7 +49,7 @@ def assert_same_trials(study, results, **options):
     [(1, "memory", []), (5, None, [5, 5, 2, 1] * 2), (32, "memory", [12, 12])],
 )
 def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache, results):
-    objective, study = searched(P, (X, Y), GRID, batch_size=batch_size, cache=cache)
+    objective, study = searched(PEGASOS, (X, Y), GRID, batch_size=batch_size, cache=cache)
     assert len(study.trials) == 24
     assert sorted(walks) == sorted(expected)
     assert_same_trials(study, results)
@@ -64,7 +64,7 @@ def test_a_grid_with_reports_and_a_pruner(walks):
         "pruner": optuna.pruners.WilcoxonPruner(p_threshold=0.3, n_startup_steps=2)
     }
     trials = [
-        searched(P, (X, Y), GRID, batch_size=batch_size, **options)[1].trials
+        searched(PEGASOS, (X, Y), GRID, batch_size=batch_size, **options)[1].trials
         for batch_size in (8, 1)
     ]
     assert len(walks) == 4
@@ -75,7 +75,7 @@ def test_a_grid_with_reports_and_a_pruner(walks):
 
 
 def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, results):
-    objective = treecv_objective(P, X, Y, param_grid=GRID, cache=None)
+    objective = treecv_objective(PEGASOS, X, Y, param_grid=GRID, cache=None)
     n_bytes = run_for(objective.evaluator.cross_validation, PegasosClassifier()).n_bytes_missing
     assert 8 * len(Y) < n_bytes < 16 * len(Y)
     monkeypatch.setattr(optuna_treecv.study.batches, "_MAX_PRECOMPUTED_BYTES", 5 * n_bytes)
@@ -97,7 +97,7 @@ def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, resul
 
 @pytest.mark.slow
 def test_what_waits_goes_with_its_study():
-    objective, study = searched(P, (X, Y), GRID, 1, cache=None)
+    objective, study = searched(PEGASOS, (X, Y), GRID, 1, cache=None)
     batches = objective.evaluator.batches
     assert sum(len(run.precomputed) for run in batches._precomputed) == 11
     del study
@@ -108,14 +108,14 @@ def test_what_waits_goes_with_its_study():
 def test_what_waits_for_a_pruned_trial_goes_with_it():
     pruner = optuna.pruners.ThresholdPruner(upper=-1.0)  # prunes all
     options = {"cache": None, "n_repeats": 3, "report": "mean", "study": {"pruner": pruner}}
-    objective, study = searched(P, (X, Y), GRID, 5, **options)
+    objective, study = searched(PEGASOS, (X, Y), GRID, 5, **options)
     assert {trial.state.name for trial in study.trials} == {"PRUNED"}
     assert {len(run.precomputed) for run in objective.evaluator.batches._precomputed} <= {0, 3}
 
 
 def test_trials_at_the_same_time_share_a_walk(walks, results):
     alpha = {"alpha": FloatDistribution(1e-5, 10, log=True)}
-    objective = treecv_objective(P, X, Y, param_distributions=alpha, cv="loo")
+    objective = treecv_objective(PEGASOS, X, Y, param_distributions=alpha, cv="loo")
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(objective, n_trials=40, n_jobs=4)
     assert_same_trials(study, results, cv="loo")
@@ -125,7 +125,7 @@ def test_trials_at_the_same_time_share_a_walk(walks, results):
 @pytest.mark.filterwarnings("ignore:param_grid needs sampler=")
 def test_points_off_the_grid_are_evaluated_alone(walks, results):
     study = {"sampler": optuna.samplers.RandomSampler(seed=0)}
-    _, study = searched(P, (X, Y), {"alpha": [0.01, 0.1, 1.0]}, 5, study=study)
+    _, study = searched(PEGASOS, (X, Y), {"alpha": [0.01, 0.1, 1.0]}, 5, study=study)
     assert set(walks) <= {1}
     assert_same_trials(study, results)
 
@@ -137,7 +137,7 @@ def test_other_estimators_search_a_grid_one_by_one(walks):
 
 
 def test_a_pickled_objective_goes_on(walks, results):
-    objective, study = searched(P, (X, Y), GRID, 1)
+    objective, study = searched(PEGASOS, (X, Y), GRID, 1)
     assert len(objective.evaluator.batches.prefetched[study]) == 11
     study.optimize(pickle.loads(pickle.dumps(objective)))
     assert sorted(walks) == [11, 12, 12]
