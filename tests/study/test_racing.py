@@ -163,7 +163,7 @@ def along_the_pass(run, plan):
 
 def along_the_folds(run, is_weighted):
     run = run.with_row_scores()
-    found = [(part, *run.book.part_rows) for (part, *_) in run.events()]
+    found = [(part, *run.book.part_rows) for part in run.events()]
     values = np.concatenate([scores for _, scores, _ in found])
     weights = np.concatenate([weights for *_, weights in found]) if is_weighted else None
     ends = np.cumsum([len(scores) for _, scores, _ in found])
