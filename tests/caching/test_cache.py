@@ -228,7 +228,7 @@ class Vanishing:
         self.both_are_there = Barrier(2)
         self.left = [StoredModel(1, stored_as(KEY))]
 
-    def news(self):
+    def read_new(self):
         left, self.left = self.left, []
         return left
 
