@@ -105,6 +105,12 @@ if find_spec("xgboost"):
     extreme = XGBClassifier(n_estimators=4, max_bin=32, n_jobs=1, random_state=0)
     BOOSTING.append((extreme, {"max_depth": -1}, {"max_depth": 1}, {}))
 BAGGING = [
+    (
+        make_pipeline(PCA(3), RandomForestClassifier(4, random_state=0)),
+        {"randomforestclassifier__n_estimators": 0},
+        {"randomforestclassifier__n_estimators": 2},
+        {},
+    ),
     (RandomForestClassifier(10, random_state=0), {"n_estimators": 0}, {"n_estimators": 3}, {}),
     (ExtraTreesRegressor(10, random_state=0), {"n_estimators": 0}, {"n_estimators": 3}, {}),
     (

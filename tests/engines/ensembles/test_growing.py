@@ -14,10 +14,8 @@ from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 from optuna.trial import TrialState
 from pairs import pairs
-import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier
 from sklearn.ensemble import BaggingRegressor
@@ -29,17 +27,14 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
-from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import pooled
@@ -58,12 +53,6 @@ SIGNAL = X[:, 0] - X[:, 1] * X[:, 2] + 0.7 * RNG.normal(size=N_ROWS)
 LABELS = np.array(["no", "yes"])[(SIGNAL > 0).astype(int)]
 GROUPS = RNG.integers(0, 15, N_ROWS)
 WEIGHTS = RNG.random(N_ROWS) + 0.2
-
-FRAME = pd.DataFrame(X, columns=list("abcdef")).assign(
-    group=pd.Categorical(RNG.choice(["u", "v", "w"], N_ROWS)),
-    few=(RNG.random(N_ROWS) < 0.06).astype(int),  # LightGBM leaves it out
-)
-FRAME.loc[::9, "b"] = np.nan
 
 FOLDS = KFold(3, shuffle=True, random_state=1)
 
@@ -152,44 +141,6 @@ def check(
         np.testing.assert_array_equal(
             found.scores[score].test_score, expected[f"test_{score}"], err_msg=score
         )
-
-
-def encoded(last: Any) -> Pipeline:
-    """Return a Pipeline that ends with an ensemble, whose steps look at all training rows."""
-    numbers = make_pipeline(SimpleImputer(), StandardScaler())
-    encoder = OneHotEncoder(handle_unknown="ignore")
-    return make_pipeline(
-        make_column_transformer((encoder, ["group"]), (numbers, list("abcdef"))), last
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    *pairs(
-        cv=[FOLDS, GroupKFold(3), TimeSeriesSplit(3)],
-        is_weighted=[False, True],
-        name=["lightgbm", "xgboost", "hist", "lightgbm at the end", "forest at the end"],
-    )
-)
-def test_frames_with_categories_and_missing_values(name: str, is_weighted: bool, cv: Any) -> None:
-    options: dict[str, Any] = {
-        "lightgbm": {"colsample_bytree": 0.5},
-        "xgboost": {"enable_categorical": True, "subsample": 0.7},
-        "hist": {"categorical_features": "from_dtype"},
-    }.get(name, {})
-    name = name.removesuffix(" at the end")
-    estimator = sized(KINDS[name](**options), 9)
-    if not options:
-        estimator = encoded(estimator)
-    check(
-        estimator,
-        FRAME,
-        encode_targets(name, "Classifier"),
-        SCORES["Classifier"],
-        "bagging" if name in BAGGED else "boosting",
-        cv,
-        WEIGHTS if is_weighted else None,
-    )
 
 
 # Bins that are kept.

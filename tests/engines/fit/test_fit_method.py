@@ -24,8 +24,6 @@ from sklearn import svm
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
-from sklearn.compose import make_column_selector
 from sklearn.decomposition import PCA
 from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
@@ -38,7 +36,6 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.feature_selection import SelectKBest
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
@@ -56,7 +53,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
@@ -306,22 +302,6 @@ def test_training_rows_come_in_ascending_order_for_an_int():
     for rows, labels in Watching.fitted_on:
         assert np.all(np.diff(rows[:, 0]) > 0)
         np.testing.assert_array_equal(labels, y[rows[:, 0].astype(int)])
-
-
-def test_tables_with_categories_strings_and_gaps():
-    table, y = a_table()
-    numbers = make_pipeline(SimpleImputer(), StandardScaler())
-    encode = ColumnTransformer(
-        [
-            ("numbers", numbers, make_column_selector(dtype_include="number")),
-            ("words", OneHotEncoder(handle_unknown="ignore"), ["colour", "name"]),
-        ]
-    )
-    model = make_pipeline(encode, LogisticRegression())
-    cv = StratifiedKFold(4)
-    found = tree_cross_validate(model, table, y, cv=cv, scoring="accuracy", method="fit")
-    expected = cross_validate(model, table, y, cv=cv, scoring="accuracy")
-    np.testing.assert_array_equal(found.test_score, expected["test_score"])
 
 
 @pytest.mark.slow

@@ -38,9 +38,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv.engines.newton import engine
 from optuna_treecv.engines.newton import objective
 from optuna_treecv.engines.newton import solver
-from optuna_treecv.engines.newton.terms import training_set_statistics
 from optuna_treecv.engines.newton.terms import TrainingSets
-from optuna_treecv.numerics.moments import Chunks
 
 # Mean test losses are promised to 1e-6.
 PROMISED = 1e-6
@@ -225,45 +223,6 @@ def trained_rows(sets: TrainingSets, number: int) -> np.ndarray:
         rows = np.r_[some]
         parts.append(rows[np.broadcast_to(is_trained[:, number], rows.shape)])
     return np.concatenate(parts)
-
-
-def test_steps_in_the_metric_of_a_hessian() -> None:
-    rng = np.random.default_rng(0)
-    half, slopes = rng.normal(size=(3, 6, 9)) * np.geomspace(1, 1e4, 6)[:, None], np.eye(6)
-    hessians, are_free = half @ half.transpose(0, 2, 1), rng.random((3, 6)) < 0.7
-    hessians[2], are_free[2] = 2 - np.eye(6), True
-    *definite, other = solver.factor_hessians(hessians.copy(), are_free)
-    for factor, hessian, is_free in zip(definite, hessians, are_free, strict=False):
-        free = np.ix_(is_free, is_free)
-        expected = np.zeros((6, 6))
-        expected[free] = np.linalg.inv(hessian[free])
-        np.testing.assert_allclose(factor.solve(slopes), expected, rtol=1e-9, atol=1e-18)
-        np.testing.assert_array_equal(factor.diagonal, np.diagonal(hessian))
-    assert np.isnan(other.solve(slopes)).all()  # it is not definite
-
-
-@pytest.mark.parametrize("kind", ["dense", "sparse", "weighted"])
-def test_the_spread_of_the_columns_in_each_training_set(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = objective_of(kind, 2, monkeypatch)
-    X = one.rows.X.as_given(0, N_ROWS, 5).toarray() if kind == "sparse" else one.rows.X
-    weights = np.ones(N_ROWS) if one.rows.weights is None else one.rows.weights
-    every_kind = TrainingSets.from_chunks(Chunks(N_ROWS, np.array([0, N_ROWS])))
-    many = every_kind._replace(  # rows of many kinds are read for each set
-        rows=[np.arange(N_ROWS)], kinds=[np.zeros(N_ROWS, int)], is_trained=np.ones((2, 1), bool)
-    )
-    for sets in (one.sets, many):
-        spread, totals = training_set_statistics(one.rows, sets)
-        for number, total in enumerate(totals):
-            trained = trained_rows(sets, number)
-            of_set, weighted = X[trained, :5], X[trained[weights[trained] > 0], :5]
-            np.testing.assert_allclose(total, weights[trained].sum())
-            np.testing.assert_allclose(spread.n_rows[number], len(trained))
-            np.testing.assert_allclose(spread.mean[number], of_set.mean(axis=0))
-            np.testing.assert_allclose(spread.squares[number], of_set.var(axis=0) * len(trained))
-            np.testing.assert_array_equal(spread.low[number], weighted.min(axis=0))
-            np.testing.assert_array_equal(spread.high[number], weighted.max(axis=0))
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted"])

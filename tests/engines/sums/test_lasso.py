@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
 import numpy as np
 import optuna
 from pairs import pairs
@@ -308,64 +305,3 @@ def test_explain_names_free_and_ignored_parameters() -> None:
     assert "further values of alpha and l1_ratio are nearly free" in net
     least = treecv_objective(lambda trial: LinearRegression(), X, y).explain({})
     assert "nearly free" not in least
-
-
-TABLES = st.sampled_from(["numbers", "dummies", "rare", "wide", "far"])
-
-
-def table(kind: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of one kind."""
-    X, y = with_dummies(seed) if kind in ("dummies", "rare") else rows_of(seed)
-    rng = np.random.default_rng(seed + 1)
-    if kind == "rare":  # constant in some folds
-        X = np.hstack([X, np.eye(N_ROWS)[:, rng.integers(0, N_ROWS, 2)]])
-    if kind == "wide":
-        X, y = rows_of(seed, 55)
-    if kind == "far":
-        X = X + rng.integers(0, 1000, X.shape[1])
-    return X, y
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(
-    TABLES,
-    st.integers(0, 10_000),
-    st.sampled_from(
-        [
-            Lasso(),
-            Lasso(positive=True),
-            Lasso(fit_intercept=False),
-            ElasticNet(),
-            ElasticNet(l1_ratio=0.9, fit_intercept=False),
-            LinearRegression(),
-            LinearRegression(positive=True),
-        ]
-    ),
-    st.floats(-3.5, 0.2).map(lambda exponent: 10**exponent),
-    st.sampled_from(list(SPLITTERS)),
-    st.booleans(),
-)
-def test_random_cases(
-    kind: str, seed: int, estimator: Any, size: float, splitter: str, is_scaled: bool
-) -> None:
-    X, y = table(kind, seed)
-    rng = np.random.default_rng(seed + 2)
-    estimator = clone(estimator)
-    if not isinstance(estimator, LinearRegression):
-        largest = np.abs((X - X.mean(0)).T @ (y - y.mean())).max() / N_ROWS
-        scale = 1.0
-        if is_scaled:
-            largest = np.abs(StandardScaler().fit_transform(X).T @ (y - y.mean())).max() / N_ROWS
-        estimator.set_params(alpha=float(size * largest * scale))
-    pipeline = make_pipeline(StandardScaler(), estimator) if is_scaled else estimator
-    options: dict[str, Any] = {"cv": SPLITTERS[splitter], **NEAR}
-    if splitter == "groups":
-        options["groups"] = GROUPS
-    if seed % 3 == 0:
-        options["sample_weight"] = rng.exponential(size=N_ROWS) * (rng.random(N_ROWS) < 0.9)
-    result = tree_cross_validate(pipeline, X, y, **options)
-    if result.method == "exact":
-        expected = tree_cross_validate(converged(pipeline), X, y, method="fit", **options)
-        np.testing.assert_allclose(result.test_score, expected.test_score, rtol=3 * PROMISED)
