@@ -28,7 +28,6 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import Ridge
-from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import GroupKFold
@@ -484,51 +483,7 @@ def test_the_best_number_is_at_most_that_of_the_point_of_a_grid(
         assert found.curve.mean.tolist() == alone.curve.mean.tolist()
 
 
-# Forests that are cut at depths.
-def cut_forest(forest: Any, X: np.ndarray, depth: int) -> np.ndarray:
-    """Return the mean of what trees say of rows that end their way at a depth, by a loop."""
-    said = np.zeros((len(X), len(forest.classes_)))
-    for one in forest.estimators_:
-        tree = one.tree_
-        for number, row in enumerate(X.astype(np.float32)):
-            node = 0
-            for _ in range(depth):
-                if tree.children_left[node] < 0:
-                    break
-                goes_left = row[tree.feature[node]] <= tree.threshold[node]
-                node = (tree.children_left if goes_left else tree.children_right)[node]
-            said[number] += tree.value[node, 0]
-    return said / len(forest.estimators_)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "space"), [("forest", "grid"), ("extra trees", "distribution")])
-def test_depths_of_a_forest_are_cuts_of_its_deepest_trees(
-    name: str, space: str, results: Any
-) -> None:
-    depths = [4, 2, 1, 3]
-    axes: dict[str, Any] = {"param_grid": {"max_depth": depths}}
-    if space == "distribution":
-        axes = {"param_distributions": {"max_depth": IntDistribution(1, 4)}}
-    make = KINDS[name]
-    objective = treecv_objective(
-        sized(make(), 9), X, LABELS, cv=FOLDS, scoring="neg_log_loss", truncate=True, **axes
-    )
-    study = enqueued(objective, [{"max_depth": depth} for depth in depths])
-    fits = [
-        (sized(make(max_depth=4), 9).fit(X[train], LABELS[train]), test)
-        for train, test in FOLDS.split(X)
-    ]
-    for trial in study.trials:
-        found = results[study.study_name, trial.number]
-        assert found.method == "bagging", found.why
-        expected = [
-            -log_loss(LABELS[test], cut_forest(forest, X[test], trial.params["max_depth"]))
-            for forest, test in fits
-        ]
-        np.testing.assert_allclose(found.test_score, expected, **CLOSE)
-
-
+# Forests that are cut; depths are also compared by the attack "truncations" of tests/fuzz.
 EXACT_CUTS: dict[str, tuple[Any, list[float]]] = {
     "max_leaf_nodes": (IntDistribution(2, 40), [7, 2, 12, 40]),
     "ccp_alpha": (FloatDistribution(0.0, 0.2), [0.004, 0.0, 0.02, 0.2]),

@@ -285,6 +285,12 @@ def test_estimators_get_slices_of_what_was_given():
     for (X, labels), (train, _) in zip(Watching.fitted_on, cv.split(table), strict=True):
         pd.testing.assert_frame_equal(X, table.iloc[train])
         pd.testing.assert_series_equal(labels, pd.Series(y).iloc[train])
+    X, y = np.arange(40.0).reshape(-1, 1), np.arange(40) % 2
+    Watching.fitted_on = Notes()
+    tree_cross_validate(Watching(), X, y, cv=4, method="fit")
+    for rows, labels in Watching.fitted_on:
+        assert np.all(np.diff(rows[:, 0]) > 0)  # ascending, whatever the order of the folds
+        np.testing.assert_array_equal(labels, y[rows[:, 0].astype(int)])
     for rows, kind in ((sparse.csr_array(X_CLASSES), sparse.csr_array), (X_CLASSES, np.ndarray)):
         Watching.fitted_on = Notes()
         tree_cross_validate(Watching(), rows, Y_CLASSES, cv=3, method="fit")
@@ -292,16 +298,6 @@ def test_estimators_get_slices_of_what_was_given():
         assert isinstance(X, kind)
         assert not getattr(X, "data", X).flags.writeable if kind is not np.ndarray else True
         assert not labels.flags.writeable
-
-
-def test_training_rows_come_in_ascending_order_for_an_int():
-    X = np.arange(40.0).reshape(-1, 1)
-    y = np.arange(40) % 2
-    Watching.fitted_on = Notes()
-    tree_cross_validate(Watching(), X, y, cv=4, method="fit")
-    for rows, labels in Watching.fitted_on:
-        assert np.all(np.diff(rows[:, 0]) > 0)
-        np.testing.assert_array_equal(labels, y[rows[:, 0].astype(int)])
 
 
 @pytest.mark.slow
@@ -404,15 +400,6 @@ def test_folds_that_were_fitted_before_an_error_are_kept(n_jobs):
         assert study.trials[0].state.name == "FAIL"
         updates.append(len(Watching.fitted_on))
     assert updates == [1, 0, 1]
-
-
-def test_the_best_estimator_is_fitted_on_the_rows_as_given():
-    objective = treecv_objective(lambda trial: Watching(), X_CLASSES, Y_CLASSES, cv=3)
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=1)
-    Watching.fitted_on = Notes()
-    objective.best_estimator(study)
-    np.testing.assert_array_equal(Watching.fitted_on[0][0], X_CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -563,26 +550,6 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     forest = RandomForestClassifier(3)  # without a seed of its own: each repeat has another
     result = tree_cross_validate(forest, X_CLASSES, Y_CLASSES, cv=KFold(3), n_repeats=2)
     assert np.any(result.test_score[:3] != result.test_score[3:])
-
-
-@pytest.mark.parametrize(
-    ("n_folds", "n_repeats", "n_reports"), [(7, 1, 7), (40, 1, 32), (10, 4, 32)]
-)
-def test_each_fold_is_a_step_up_to_32(n_folds, n_repeats, n_reports):
-    objective = treecv_objective(
-        lambda trial: DummyClassifier(strategy="stratified"),
-        X_CLASSES,
-        Y_CLASSES,
-        cv=n_folds,
-        n_repeats=n_repeats,
-        report="mean",
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=1)
-    (trial,) = study.trials
-    assert list(trial.intermediate_values) == list(range(n_reports))
-    assert trial.intermediate_values[n_reports - 1] == trial.value
-    assert list(trial.user_attrs) == ["treecv"]
 
 
 class OneColumnMore(DummyClassifier):

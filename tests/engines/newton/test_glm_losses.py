@@ -257,27 +257,6 @@ def test_a_column_of_one_number_beside_a_penalised_intercept(
         assert_folds(model, X, y, squared_hinge, "decision_function")
 
 
-@pytest.mark.parametrize("model", [LogisticRegression(C=0.01), LinearSVC(C=0.01)])
-def test_a_scaler_does_not_weigh_rows(model: Any) -> None:
-    X, y = columns(), classes(2)
-    weights = np.random.default_rng(0).integers(0, 3, N_ROWS).astype(float)
-    weights[X[:, 0] > 3] *= 20
-    scaled = make_pipeline(StandardScaler(), model)
-    if isinstance(model, LogisticRegression):
-        model = clone(model).set_params(solver="newton-cholesky", tol=1e-12)
-        tight = make_pipeline(StandardScaler(), model)
-    else:
-        tight = converged(scaled)
-    options: dict[str, Any] = {"cv": FOLDS, "sample_weight": weights}
-    ours, theirs = (
-        tree_cross_val_predict(
-            *(estimator, X, y), response_method="decision_function", method=method, **options
-        )
-        for estimator, method in ((scaled, "newton"), (tight, "fit"))
-    )
-    np.testing.assert_allclose(ours, theirs, atol=1e-4)
-
-
 def test_a_class_without_weight_is_left_to_fits() -> None:
     X, y = columns(), classes(2)
     weights = np.where((y == 1) & (np.arange(N_ROWS) >= 50), 0.0, 1.0)

@@ -251,10 +251,6 @@ def test_fits_of_a_pipeline_that_bins_inside_each_fold(kind):
     forest = tree_cross_validate(tree, X, y, cv=cv)
     fitted = tree_cross_validate(tree, X, y, cv=cv, method="fit")
     np.testing.assert_allclose(forest.test_score, fitted.test_score, rtol=1e-12)
-    X, y = rows_for(tree, 600)
-    fitted = tree_cross_validate(tree, X, y, cv=cv, method="fit", scoring="neg_mean_squared_error")
-    expected = cross_val_score(tree, X, y, cv=cv, scoring="neg_mean_squared_error")
-    np.testing.assert_allclose(fitted.test_score, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", TREES)
@@ -333,16 +329,6 @@ def test_a_node_of_min_samples_split_rows_is_split(kind):
         is_leaf = own.records["left"] < 0
         assert np.all(own.records["n_rows"][~is_leaf] >= n_rows)
         assert len(forest.prune(limits)[1]) == np.count_nonzero(is_leaf)
-
-
-def test_what_a_forest_covers():
-    tree = HistTreeClassifier(random_state=0)
-    X, y = rows_for(tree)
-    forest = growth_of(tree, X, y, 5)(Limits(4, 10, 1e-3))
-    assert forest.covers(Limits(4, 10, 1e-3)) and forest.covers(Limits(2, 0.5, 1.0, 3.0))
-    assert not forest.covers(Limits(5, 10, 1e-3))
-    assert not forest.covers(Limits(4, 9, 1e-3)) and not forest.covers(Limits(4, 0.001, 1e-3))
-    assert not forest.covers(Limits(4, 10, 0.0))
 
 
 SPACE = {
