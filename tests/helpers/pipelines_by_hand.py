@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from sklearn.base import clone
 from sklearn.base import is_classifier
 
@@ -37,6 +38,10 @@ UNSUPERVISED = [
 
 def name_of(estimator):
     return repr(estimator).replace("\n", "")[:60]
+
+
+CITIES = ["Bern", "Graz", "Linz", "Ulm", "Nis", "Pau"]
+DAYS = ["mo", "tu", "su"]
 
 
 def by_hand(pipeline, X, y, paths):
@@ -77,3 +82,24 @@ def rows_on_different_scales():
     X[:, 5] = 0
     scores = (X[:, :3] - X[:, :3].mean(axis=0)) / X[:, :3].std(axis=0) @ [1.0, -2.0, 0.5]
     return X, scores + 0.3 * rng.normal(size=90)
+
+
+def table_of_kinds_and_numbers():
+    """Return a table with categories, two of them in a single row, and numbers."""
+    rng = np.random.default_rng(8)
+    n = 120
+    city = rng.choice(CITIES[:4], n).astype(object)
+    city[17], city[60] = CITIES[4:]
+    X = pd.DataFrame(
+        {
+            "city": pd.Categorical(city),
+            "day": pd.array(rng.choice(DAYS, n), dtype="string"),
+            "size": rng.normal(size=n) * 1000 + 50,
+            "count": pd.array(rng.integers(0, 9, n), dtype="Int64"),
+            "width": rng.normal(size=n).astype(np.float32),
+        },
+        index=np.arange(n) + 1000,
+    )
+    effect = pd.Series(city).map({"Bern": 2.0, "Graz": -1.0}).fillna(0.0).to_numpy()
+    y = effect + (X["size"].to_numpy() - 50) / 1000 + rng.normal(size=n) * 0.1
+    return X, y

@@ -13,10 +13,10 @@ from ids import said
 import numpy as np
 import optuna
 from pairs import pairs
-import pandas as pd
 from pipelines_by_hand import loss_of
 from pipelines_by_hand import rows_on_different_scales
 from pipelines_by_hand import SEED
+from pipelines_by_hand import table_of_kinds_and_numbers
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -64,23 +64,7 @@ def rows():
 
 @pytest.fixture
 def table():
-    """Return a table with categories, some of them in a single row, and numbers."""
-    rng = np.random.default_rng(8)
-    n = 120
-    city = rng.choice(["Bern", "Graz", "Linz", "Ulm"], n).astype(object)
-    city[17], city[60] = "Nis", "Pau"
-    X = pd.DataFrame(
-        {
-            "city": pd.Categorical(city),
-            "day": pd.array(rng.choice(["mo", "tu", "su"], n), dtype="string"),
-            "size": rng.normal(size=n) * 1000 + 50,
-            "count": pd.array(rng.integers(0, 9, n), dtype="Int64"),
-        },
-        index=np.arange(n) + 1000,
-    )
-    effect = pd.Series(city).map({"Bern": 2.0, "Graz": -1.0}).fillna(0.0).to_numpy()
-    y = effect + (X["size"].to_numpy() - 50) / 1000 + rng.normal(size=n) * 0.1
-    return X, y
+    return table_of_kinds_and_numbers()
 
 
 def encoded_by_fold(pipeline, X, y, paths):
@@ -139,7 +123,13 @@ def test_categories_may_be_encoded_once(steps, estimator, n_folds, table, traini
     assert compiled_part(pipeline) is estimator
     found = tree_cross_validate(pipeline, X, y, cv=n_folds, stratify=False, random_state=SEED)
     paths = training_paths(len(X), n_folds, random_state=SEED)
-    np.testing.assert_allclose(found.test_score, encoded_by_fold(pipeline, X, y, paths), rtol=1e-9)
+    expected = encoded_by_fold(pipeline, X, y, paths)
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
+    predicted = tree_cross_val_predict(
+        pipeline, X, y, cv=n_folds, stratify=False, random_state=SEED
+    )
+    losses = (predicted != y) if is_classifier(estimator) else (predicted - y) ** 2
+    np.testing.assert_allclose([np.mean(losses[test]) for test, _ in paths], expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -159,88 +149,6 @@ def test_a_column_that_a_fold_may_lack_is_not_filled_once(n_known, learner, rows
         assert "a fold may hold out all 23 rows in which" in found.why
     imputer.keep_empty_features = True
     assert tree_cross_validate(pipeline, X, y, **options).method == "treecv"
-
-
-def by_steps(pipeline, X, y, paths, scaled):
-    """Encode on the training rows of a fold, scale phase by phase, and train along the tree."""
-    errors = []
-    for test, phases in paths:
-        model = clone(pipeline[-1])
-        encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-        encoder.fit(X[["city", "day"]].iloc[np.concatenate(phases)])
-        scaler = StandardScaler()
-
-        def encode(rows, encoder=encoder, scaler=scaler):
-            return np.hstack(
-                [
-                    encoder.transform(X[["city", "day"]].iloc[rows]),
-                    scaler.transform(X[scaled].iloc[rows].to_numpy(float)),
-                ]
-            )
-
-        for rows in phases:
-            scaler.partial_fit(X[scaled].iloc[rows].to_numpy(float))
-            model.partial_fit(encode(rows), y[rows])
-        errors.append(loss_of(model, encode(test), y[test]))
-    return np.array(errors)
-
-
-@pytest.mark.parametrize("n_folds", [3, 10])
-def test_a_raw_table_is_encoded_once_and_scaled_while_it_runs(n_folds, table, training_paths):
-    X, y = table
-    scaled = ["size", "count"]
-    prepared = ColumnTransformer(
-        [
-            ("kinds", OneHotEncoder(handle_unknown="ignore"), ["city", "day"]),
-            ("numbers", StandardScaler(), scaled),
-        ]
-    )
-    pipeline = Pipeline([("prepare", prepared), ("learn", AveragedSGDRegressor(shuffle=False))])
-    found = tree_cross_validate(pipeline, X, y, cv=n_folds, random_state=SEED)
-    assert found.method == "treecv"
-    paths = training_paths(len(X), n_folds, random_state=SEED)
-    right = by_steps(pipeline, X, y, paths, scaled)
-    np.testing.assert_allclose(found.test_score, right, rtol=1e-9)
-    predicted = tree_cross_val_predict(pipeline, X, y, cv=n_folds, random_state=SEED)
-    losses = [np.mean((predicted[test] - y[test]) ** 2) for test, _ in paths]
-    np.testing.assert_allclose(losses, right, rtol=1e-9)
-
-
-def test_the_fitted_pipeline_predicts_raw_rows(table):
-    X, y = table
-    prepared = ColumnTransformer(
-        [
-            ("kinds", OneHotEncoder(handle_unknown="ignore"), ["city", "day"]),
-            (
-                "numbers",
-                make_pipeline(SimpleImputer(strategy="constant"), StandardScaler()),
-                ["size"],
-            ),
-        ],
-        remainder=StandardScaler(),
-    )
-    pipeline = Pipeline([("prepare", prepared), ("learn", AveragedSGDRegressor(shuffle=False))])
-    objective = treecv_objective(
-        pipeline, X, y, cv=5, param_grid={"learn__alpha": [1e-4, 1e-2]}, shuffle=False
-    )
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
-    best = objective.best_estimator(study)
-    numbers = best.named_steps["prepare"].named_transformers_["numbers"][-1]
-    right = StandardScaler().fit(X[["size"]])
-    np.testing.assert_allclose(numbers.mean_, right.mean_, rtol=1e-12)
-    np.testing.assert_allclose(numbers.scale_, right.scale_, rtol=1e-12)
-    remainder = best.named_steps["prepare"].named_transformers_["remainder"]
-    np.testing.assert_allclose(remainder.mean_, [X["count"].astype(float).mean()], rtol=1e-12)
-    by_name = clone(prepared).fit(X)
-    after = by_name.transform(X)
-    after = after.toarray() if sparse.issparse(after) else after
-    np.testing.assert_allclose(best[:-1].transform(X), after, rtol=1e-9, atol=1e-12)
-    new = X.head(3).copy()
-    new["city"] = "Oslo"
-    assert np.all(np.isfinite(best.predict(new)))
-    with pytest.raises(ValueError, match="columns are missing: {'size'}"):
-        best.predict(X.drop(columns="size"))
 
 
 class Lookalike(StandardScaler):

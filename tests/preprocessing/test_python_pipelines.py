@@ -8,6 +8,10 @@ import numpy as np
 import optuna
 from pairs import pairs
 import pandas as pd
+from pipelines_by_hand import CITIES
+from pipelines_by_hand import DAYS
+from pipelines_by_hand import loss_of
+from pipelines_by_hand import table_of_kinds_and_numbers
 import pytest
 from scipy import sparse
 from sklearn import config_context
@@ -53,8 +57,6 @@ from optuna_treecv.preprocessing.decisions import DividedPipeline
 from optuna_treecv.preprocessing.decisions import split
 
 SEED = 3
-CITIES = ["Bern", "Graz", "Linz", "Ulm", "Nis", "Pau"]
-DAYS = ["mo", "tu", "su"]
 
 # A learner of each kind, for which the columns that encoders find need not be given.
 LINEAR = [
@@ -79,24 +81,7 @@ def name_of(estimator):
 
 @pytest.fixture
 def table():
-    """Return a table with categories, two of them in a single row, and numbers."""
-    rng = np.random.default_rng(8)
-    n = 120
-    city = rng.choice(CITIES[:4], n).astype(object)
-    city[17], city[60] = CITIES[4:]
-    X = pd.DataFrame(
-        {
-            "city": pd.Categorical(city),
-            "day": pd.array(rng.choice(DAYS, n), dtype="string"),
-            "size": rng.normal(size=n) * 1000 + 50,
-            "count": pd.array(rng.integers(0, 9, n), dtype="Int64"),
-            "width": rng.normal(size=n).astype(np.float32),
-        },
-        index=np.arange(n) + 1000,
-    )
-    effect = pd.Series(city).map({"Bern": 2.0, "Graz": -1.0}).fillna(0.0).to_numpy()
-    y = effect + (X["size"].to_numpy() - 50) / 1000 + rng.normal(size=n) * 0.1
-    return X, y
+    return table_of_kinds_and_numbers()
 
 
 def given_categories(columns, **options):
@@ -143,12 +128,6 @@ def by_hand(branches, learner, X, y, paths, joined=np.hstack):
             model.partial_fit(after(rows, is_new=True), y[rows], **known)
         errors.append(loss_of(model, after(test), y[test]))
     return np.array(errors)
-
-
-def loss_of(model, X, y):
-    if is_classifier(model):
-        return np.mean(model.predict(X) != y)
-    return np.mean((model.predict(X) - y) ** 2)
 
 
 def check(pipeline, branches, X, y, paths, **options):
@@ -336,15 +315,22 @@ def best_of(pipeline, X, y, **options):
     return objective.best_estimator(study)
 
 
-def test_the_fitted_pipeline_predicts_raw_rows(table):
+@pytest.mark.parametrize(
+    ("scaler", "learner"),
+    [
+        (MaxAbsScaler(), SGDRegressor(max_iter=1, random_state=0)),
+        (StandardScaler(), AveragedSGDRegressor(shuffle=False)),
+    ],
+    ids=["in Python", "compiled"],
+)
+def test_the_fitted_pipeline_predicts_raw_rows(scaler, learner, table):
     X, y = table
-    numbers = Pipeline([("fill", SimpleImputer(strategy="constant")), ("scale", MaxAbsScaler())])
+    numbers = Pipeline([("fill", SimpleImputer(strategy="constant")), ("scale", scaler)])
     steps = ColumnTransformer(
         [("kinds", found_categories(), ["city", "day"]), ("numbers", numbers, ["size"])],
         remainder=StandardScaler(),
     )
-    pipeline = Pipeline([("prepare", steps), ("learn", SGDRegressor(max_iter=1, random_state=0))])
-    best = best_of(pipeline, X, y, shuffle=False)
+    best = best_of(Pipeline([("prepare", steps), ("learn", learner)]), X, y, shuffle=False)
     expected = clone(best).set_params(learn__shuffle=True)
     rows = clone(steps).fit_transform(X)
     expected["learn"].partial_fit(rows, y)
@@ -354,8 +340,8 @@ def test_the_fitted_pipeline_predicts_raw_rows(table):
     assert {name: repr(value) for name, value in found.items()} == {
         name: repr(value) for name, value in right.items()
     }
-    scaler = best["prepare"].named_transformers_["numbers"]["scale"]
-    assert scaler.max_abs_ == np.abs(X["size"]).max()
+    fitted = best["prepare"].named_transformers_["numbers"]["scale"]
+    np.testing.assert_allclose(fitted.scale_, clone(scaler).fit(X[["size"]]).scale_, rtol=1e-12)
     assert best["prepare"].named_transformers_["remainder"].feature_names_in_.tolist() == [
         "count",
         "width",
@@ -517,36 +503,30 @@ def test_a_wrong_entry_is_named(table):
         tree_cross_validate(make_pipeline(steps, SGDRegressor(max_iter=1)), missing, y, cv=3)
 
 
-def test_steps_that_make_data_frames_are_fitted_by_fold(table):
-    X, y = table
-    for step, why in (
+@pytest.mark.parametrize(
+    ("step", "why"),
+    [
         (MaxAbsScaler(), "MaxAbsScaler returns a data frame"),
         ("passthrough", "the preprocessed rows are not an array of numbers"),
-    ):
-        steps = make_column_transformer(
-            (found_categories(sparse_output=False), ["city"]), (step, ["size"])
-        )
-        pipeline = make_pipeline(steps, SGDRegressor(max_iter=1, eta0=1e-6))
-        assert tree_cross_validate(pipeline, X, y, cv=3).method == "treecv"
-        with config_context(transform_output="pandas"):
-            found = tree_cross_validate(pipeline, X, y, cv=3)
-        assert (found.method, found.why) == ("fit", why)
-        steps.set_output(transform="pandas")
-        found = tree_cross_validate(pipeline, X, y, cv=3)
-        assert (found.method, found.why) == ("fit", why)
-
-
-def test_a_change_of_the_configuration_is_noticed(table):
+    ],
+    ids=["trained", "stateless"],
+)
+def test_steps_that_make_data_frames_are_fitted_by_fold(step, why, table):
     X, y = table
-    steps = make_column_transformer((found_categories(sparse_output=False), ["city"]))
-    pipeline = make_pipeline(steps, SGDRegressor(max_iter=1))
+    steps = make_column_transformer(
+        (found_categories(sparse_output=False), ["city"]), (step, ["size"])
+    )
+    pipeline = make_pipeline(steps, SGDRegressor(max_iter=1, eta0=1e-6))
     grid = {"sgdregressor__alpha": [0.1, 0.2]}
     objective = treecv_objective(pipeline, X, y, cv=3, param_grid=grid)
-    methods = []
-    for output in ("default", "pandas", "default"):
+    for output, method in (("default", "treecv"), ("pandas", "fit"), ("default", "treecv")):
         with config_context(transform_output=output):
-            methods.append(objective.evaluate({"sgdregressor__alpha": 0.1}).method)
-    assert methods == ["treecv", "fit", "treecv"]
+            found = objective.evaluate({"sgdregressor__alpha": 0.1})
+        assert found.method == method
+        assert method == "treecv" or found.why == why
+    steps.set_output(transform="pandas")
+    found = tree_cross_validate(pipeline, X, y, cv=3)
+    assert (found.method, found.why) == ("fit", why)
 
 
 # A held-out row, and everything around.

@@ -428,27 +428,6 @@ def test_an_unknown_category_is_the_error_of_the_fit():
         evaluated(model, rare, Y, KFold(4))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        make_pipeline(SimpleImputer(), StandardScaler()),
-        make_pipeline(SimpleImputer(strategy="median"), StandardScaler(with_mean=False)),
-        SimpleImputer(strategy="constant"),
-    ],
-    ids=["scaled", "no mean", "constant"],
-)
-def test_sparse_tables(numbers):
-    """Ridge is iterative on sparse rows; the scores are those of models that have converged."""
-    kinds = OneHotEncoder(handle_unknown="ignore")
-    front = make_column_transformer((kinds, KINDS), (numbers, NUMBERS), sparse_threshold=1)
-    result = evaluated(make_pipeline(front, Ridge()), X, Y, KFold(4))
-    assert result.method == "exact"
-    dense = clone(front).set_params(sparse_threshold=0)
-    for model in (make_pipeline(front, Ridge(tol=1e-13)), make_pipeline(dense, Ridge())):
-        np.testing.assert_allclose(result.test_score, expected(model, X, Y, KFold(4)), rtol=1e-9)
-
-
 def density(rows):
     encoded = OneHotEncoder(drop="first").fit_transform(rows[KINDS])
     n_dense = len(rows) * len(NUMBERS)

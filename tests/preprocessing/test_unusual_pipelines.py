@@ -141,19 +141,6 @@ def test_an_evaluation_fits_copies_of_the_steps():
     np.testing.assert_array_equal(objective.best_estimator(study).predict(X), expected)
 
 
-def test_no_placeholder_is_left_in_a_fitted_column_transformer(rows):
-    X, y = rows
-    steps = ColumnTransformer([("some", "passthrough", [0])], remainder=StandardScaler())
-    values = {"averagedsgdregressor__alpha": optuna.distributions.FloatDistribution(0.01, 1)}
-    objective = treecv_objective(make_pipeline(steps, LEARNER), X, y, param_distributions=values)
-    study = optuna.create_study()
-    study.optimize(objective, 1)
-    found, expected = vars(objective.best_estimator(study)[0]), vars(clone(steps).fit(X))
-    assert {name: repr(value) for name, value in found.items()} == {
-        name: repr(value) for name, value in expected.items()
-    }
-
-
 @pytest.mark.parametrize("values", [{"max_df": 1}, {"min_df": 1.0}])
 def test_one_row_is_not_a_share_of_1(values):
     texts = np.array([f"word{i % 20} all row{i}" for i in range(60)], object)
@@ -200,11 +187,6 @@ def with_entry(row, value):
     table["size"] = table["size"].astype(object)
     table.loc[row, "size"] = value
     return table
-
-
-class Failing(FunctionTransformer):
-    def fit(self, X, y=None):
-        raise ValueError("no value fits: 7 is out of range")
 
 
 NUMBERS = ["size", "age"]
@@ -325,12 +307,6 @@ SAID = {
         "'prepare__some' (CountVectorizer)",
         ONE_EACH,
     ),
-    "another transformer": (
-        Failing(),
-        np.zeros((40, 2)),
-        "'prepare' (Failing)",
-        "no value fits: 7 is out of range",
-    ),
     "an array of texts": (
         selecting([0], step=CountVectorizer()),
         a_table().to_numpy(),
@@ -426,6 +402,20 @@ def test_what_scikit_learn_says_stands_behind_the_step():
         pipeline = Pipeline([("prepare", prepare), ("learn", AveragedSGDClassifier())])
         with pytest.raises(ValueError, match=f"^X must suit the step 'prepare'.*{said}"):
             by_functions(pipeline, X, y)
+
+
+class Failing(FunctionTransformer):
+    def fit(self, X, y=None):
+        raise ValueError("no value fits: 7 is out of range")
+
+
+def test_the_error_of_another_transformer_is_kept_as_the_cause():
+    pipeline = Pipeline([("prepare", Failing()), ("learn", AveragedSGDClassifier())])
+    said = "no value fits: 7 is out of range"
+    with pytest.raises(ValueError) as error:
+        by_fits(pipeline, np.zeros((40, 2)), np.arange(40) % 2)
+    assert str(error.value) == f"X must suit the step 'prepare' (Failing): {said}"
+    assert str(error.value.__cause__) == said
 
 
 class NeedsTargets(FunctionTransformer):
