@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 import os
 import pickle
 import sqlite3
@@ -91,6 +92,18 @@ def test_pipelines_share_fitted_beginnings():
         assert trial.value == expected["test_score"].mean()
 
 
+def value_of(model, X=X_CLASSES, y=Y_CLASSES, scoring="accuracy", **options):
+    """Return the value of a trial with this estimator."""
+    objective = treecv_objective(lambda trial: clone(model), X, y, scoring=scoring, **options)
+    study = optuna.create_study(direction=objective.direction)
+    study.optimize(objective, n_trials=1)
+    return study.best_value
+
+
+def mean_of_fits(model, X=X_CLASSES, y=Y_CLASSES, scoring="accuracy", **options):
+    return cross_validate(model, X, y, scoring=scoring, **options)["test_score"].mean()
+
+
 class BothWays(Pipeline):
     """Fits its steps on a part of the rows before it does so on all."""
 
@@ -109,45 +122,20 @@ def refitted(estimator, X, y):
 @pytest.mark.parametrize("scoring", ["accuracy", refitted])
 @pytest.mark.parametrize("first", [Pipeline, BothWays])
 def test_beginnings_are_those_of_the_training_rows(first, scoring):
-    cache = ModelCache()
+    cache, cv = ModelCache(), StratifiedKFold(3)
     for kind, C in ((first, 1.0), (Pipeline, 0.1), (BothWays, 0.01), (Pipeline, 0.001)):
         steps = [("scale", StandardScaler()), ("pca", PCA(3)), ("last", LogisticRegression(C=C))]
         model = kind(steps).set_params(pca__random_state=0)
-        cv = StratifiedKFold(3)
-        objective = treecv_objective(
-            lambda trial, model=model: model,
-            X_CLASSES,
-            Y_CLASSES,
-            cv=cv,
-            scoring=scoring,
-            cache=cache,
-        )
-        study = optuna.create_study(direction=objective.direction)
-        study.optimize(objective, n_trials=1)
-        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv, scoring=scoring)
-        assert study.best_value == expected["test_score"].mean()
+        found = value_of(model, cv=cv, scoring=scoring, cache=cache)
+        assert found == mean_of_fits(model, cv=cv, scoring=scoring)
 
 
 def test_beginnings_after_a_step_without_a_key_are_not_kept():
-    cache = ModelCache()
+    cache, cv = ModelCache(), StratifiedKFold(3)
     for factors in (np.ones(30), np.arange(1.0, 31.0), np.arange(30.0, 0.0, -1.0)):
-        model = make_pipeline(
-            FunctionTransformer(lambda rows, by=factors: rows * by),
-            PCA(2, random_state=0),
-            LogisticRegression(),
-        )
-        objective = treecv_objective(
-            lambda trial, model=model: model,
-            X_CLASSES,
-            Y_CLASSES,
-            cv=StratifiedKFold(3),
-            scoring="accuracy",
-            cache=cache,
-        )
-        study = optuna.create_study(direction=objective.direction)
-        study.optimize(objective, n_trials=1)
-        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=StratifiedKFold(3))
-        assert study.best_value == expected["test_score"].mean()
+        scale = FunctionTransformer(lambda rows, by=factors: rows * by)
+        model = make_pipeline(scale, PCA(2, random_state=0), LogisticRegression())
+        assert value_of(model, cv=cv, cache=cache) == mean_of_fits(model, cv=cv)
 
 
 def test_folds_with_one_half_in_common_are_kept_apart():
@@ -161,28 +149,21 @@ def test_folds_with_one_half_in_common_are_kept_apart():
         [(some, others), (some, others[:100])],
         [(some[::-1], others), (some, others[::-1])],
     ):
-        objective = treecv_objective(
-            lambda trial: model, X_CLASSES, Y_CLASSES, cv=cv, scoring="accuracy", cache=cache
-        )
-        expected = cross_validate(model, X_CLASSES, Y_CLASSES, cv=cv)["test_score"]
-        np.testing.assert_array_equal(objective.evaluate({}).test_score, expected)
+        assert value_of(model, cv=cv, cache=cache) == mean_of_fits(model, cv=cv)
+
+
+def n_updates_of(model, X=X_CLASSES, y=Y_CLASSES, **options):
+    """Return the row updates of a trial with this estimator, of which none are cached ones."""
+    return treecv_objective(lambda trial: clone(model), X, y, **options).evaluate({}).n_updates
 
 
 def test_scores_of_other_versions_are_not_taken(tmp_path, monkeypatch):
-    updates = []
+    store, n_updates = f"sqlite:///{tmp_path / 'store.db'}", []
     for scored_by in (results.SCORED_BY, b"another version", results.SCORED_BY):
         monkeypatch.setattr(results, "SCORED_BY", scored_by)
-        objective = treecv_objective(
-            lambda trial: RandomForestClassifier(3, random_state=0),
-            X_CLASSES,
-            Y_CLASSES,
-            cv=3,
-            store=f"sqlite:///{tmp_path / 'store.db'}",
-        )
-        study = optuna.create_study()
-        study.optimize(objective, n_trials=1)
-        updates.append(study.trials[0].user_attrs["treecv"]["n_updates"])
-    assert updates == [569 * 2, 569 * 2, 0]
+        model = RandomForestClassifier(3, random_state=0)
+        n_updates.append(n_updates_of(model, cv=3, store=store))
+    assert n_updates == [569 * 2, 569 * 2, 0]
 
 
 class ByWhatItGets(TransformerMixin, BaseEstimator):
@@ -209,28 +190,21 @@ def test_the_configuration_of_scikit_learn_is_part_of_what_is_kept(last):
     model = make_pipeline(StandardScaler(), ByWhatItGets(), last)
     for output in ("default", "pandas", "default"):
         with config_context(transform_output=output):
-            objective = treecv_objective(
-                lambda trial: model, X_CLASSES, Y_CLASSES, cv=KFold(3), cache=cache
+            found = value_of(model, cv=KFold(3), cache=cache)
+            plain = tree_cross_validate(
+                model, X_CLASSES, Y_CLASSES, scoring="accuracy", cv=KFold(3)
             )
-            study = optuna.create_study()
-            study.optimize(objective, n_trials=1)
-            plain = tree_cross_validate(model, X_CLASSES, Y_CLASSES, cv=KFold(3))
-        assert study.best_value == plain.mean
+        assert found == plain.mean
 
 
 def test_the_index_is_part_of_what_is_kept():
-    cache = ModelCache()
-    frame = pd.DataFrame(X_CLASSES)
+    cache, frame = ModelCache(), pd.DataFrame(X_CLASSES)
     model = make_pipeline(ByWhatItGets(index=True), DecisionTreeClassifier(random_state=0))
     for index in (frame.index, Y_CLASSES, Y_CLASSES[::-1]):
         rows = frame.set_axis(index)
-        objective = treecv_objective(
-            lambda trial: model, rows, Y_CLASSES, cv=KFold(3), scoring="accuracy", cache=cache
+        assert value_of(model, rows, cv=KFold(3), cache=cache) == mean_of_fits(
+            model, rows, cv=KFold(3)
         )
-        study = optuna.create_study(direction=objective.direction)
-        study.optimize(objective, n_trials=1)
-        expected = cross_validate(model, rows, Y_CLASSES, cv=KFold(3))
-        assert study.best_value == expected["test_score"].mean()
 
 
 SCRIPT = """
@@ -297,61 +271,31 @@ def test_what_later_processes_may_not_know_stays_in_memory(tmp_path, what):
     else:
         model = make_pipeline(FunctionTransformer(lambda rows: rows), model)
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    updates = []
-    for _ in range(2):
-        objective = treecv_objective(lambda trial: clone(model), X, y, cv=3, store=store)
-        study = optuna.create_study()
-        study.optimize(objective, n_trials=1)
-        updates.append(study.trials[0].user_attrs["treecv"]["n_updates"])
-    assert updates == [569 * 2, 569 * 2]
+    assert [n_updates_of(model, X, y, cv=3, store=store) for _ in "ab"] == [569 * 2] * 2
 
 
 def test_a_damaged_fold_result_is_fitted_again(tmp_path):
-    store = f"sqlite:///{tmp_path / 'store.db'}"
-    values = []
-    for step in range(2):
-        objective = treecv_objective(
-            lambda trial: AdaBoostClassifier(n_estimators=5, random_state=0),
-            X_CLASSES,
-            Y_CLASSES,
-            cv=4,
-            store=store,
-        )
-        study = optuna.create_study()
-        study.optimize(objective, n_trials=1)
-        values.append(study.trials[0].value)
-        if step == 0:
-            with sqlite3.connect(tmp_path / "store.db") as connection:
-                connection.execute("UPDATE treecv_models SET payload = zeroblob(24) WHERE id = 2")
-    assert values[0] == values[1]
-    assert study.trials[0].user_attrs["treecv"]["n_updates"] == pytest.approx(569 * 3 / 4, abs=2)
+    options = {"cv": 4, "store": f"sqlite:///{tmp_path / 'store.db'}"}
+    model = AdaBoostClassifier(n_estimators=5, random_state=0)
+    expected = value_of(model, **options)
+    with sqlite3.connect(tmp_path / "store.db") as connection:
+        connection.execute("UPDATE treecv_models SET payload = zeroblob(24) WHERE id = 2")
+    options["scoring"] = "accuracy"
+    assert n_updates_of(model, **options) == pytest.approx(569 * 3 / 4, abs=2)
+    assert value_of(model, **options) == expected
 
 
 @pytest.mark.slow
-def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring():
-    cache = ModelCache()
-    y = Y_CLASSES.copy()
-    y[0] = 1 - y[0]
-    model = DecisionTreeClassifier(random_state=0)
-    for labels in (Y_CLASSES, y):
-        for scoring in ("accuracy", "f1", "error"):
-            for cv in (3, KFold(3)):
-                for seed in (0, 1):
-                    objective = treecv_objective(
-                        lambda trial: model,
-                        X_CLASSES,
-                        labels,
-                        cv=cv,
-                        scoring=scoring,
-                        random_state=seed,
-                        cache=cache,
-                    )
-                    plain = tree_cross_validate(
-                        model, X_CLASSES, labels, cv=cv, scoring=scoring, random_state=seed
-                    )
-                    study = optuna.create_study(direction=objective.direction)
-                    study.optimize(objective, n_trials=2)
-                    assert {trial.value for trial in study.trials} == {plain.mean}
+@pytest.mark.parametrize("scoring", ["accuracy", "f1", "error"])
+def test_each_fold_is_kept_with_its_own_rows_labels_and_scoring(scoring):
+    cache, model = ModelCache(), DecisionTreeClassifier(random_state=0)
+    others = Y_CLASSES.copy()
+    others[0] = 1 - others[0]
+    for y, cv, seed in product((Y_CLASSES, others), (3, KFold(3)), (0, 1)):
+        options = {"cv": cv, "scoring": scoring, "random_state": seed}
+        plain = tree_cross_validate(model, X_CLASSES, y, **options)
+        for _ in range(2):
+            assert value_of(model, y=y, cache=cache, **options) == plain.mean
 
 
 def test_beginnings_in_workers_are_shared_and_bounded():
@@ -366,39 +310,33 @@ def test_beginnings_in_workers_are_shared_and_bounded():
 
 @pytest.mark.slow
 def test_a_beginning_belongs_to_its_rows_its_steps_and_their_order():
-    cache = ModelCache()
+    cache, pca = ModelCache(), PCA(3, random_state=0)
     swapped = np.random.default_rng(0).permutation(Y_CLASSES)
+    as_frame = StandardScaler().set_output(transform="pandas")
     pipelines = [
         make_pipeline(SelectKBest(k=3), LogisticRegression()),
         make_pipeline(SelectKBest(k=4), LogisticRegression()),
-        make_pipeline(PCA(3, random_state=0), LogisticRegression()),
-        make_pipeline(PCA(3, random_state=0), StandardScaler(), LogisticRegression()),
-        make_pipeline(StandardScaler(), PCA(3, random_state=0), LogisticRegression()),
-        make_pipeline(StandardScaler().set_output(transform="pandas"), SelectKBest(k=3), Lasso()),
+        make_pipeline(pca, LogisticRegression()),
+        make_pipeline(pca, StandardScaler(), LogisticRegression()),
+        make_pipeline(StandardScaler(), pca, LogisticRegression()),
+        make_pipeline(as_frame, SelectKBest(k=3), Lasso()),
         make_pipeline("passthrough", SelectKBest(k=3), LogisticRegression()),
     ]
-    for rows in (X_CLASSES, X_CLASSES[:, ::-1].copy()):
-        for y in (Y_CLASSES, swapped):
-            for cv in (StratifiedKFold(3), KFold(3)):
-                for pipeline in pipelines:
-                    scoring = "r2" if isinstance(pipeline[-1], Lasso) else "accuracy"
-                    expected = cross_validate(pipeline, rows, y, cv=cv, scoring=scoring)
-                    objective = treecv_objective(
-                        lambda _, one=pipeline: clone(one),
-                        rows,
-                        y,
-                        cv=cv,
-                        scoring=scoring,
-                        cache=cache,
-                    )
-                    found = optuna.create_study(direction="maximize")
-                    found.optimize(objective, n_trials=1)
-                    assert found.best_value == expected["test_score"].mean()
+    turned = X_CLASSES[:, ::-1].copy()
+    for X, y, cv in (
+        (X_CLASSES, Y_CLASSES, StratifiedKFold(3)),
+        (X_CLASSES, Y_CLASSES, KFold(3)),
+        (turned, Y_CLASSES, StratifiedKFold(3)),
+        (X_CLASSES, swapped, StratifiedKFold(3)),
+    ):
+        for pipeline in pipelines:
+            scoring = "r2" if isinstance(pipeline[-1], Lasso) else "accuracy"
+            options = {"cv": cv, "scoring": scoring}
+            found = value_of(pipeline, X, y, cache=cache, **options)
+            assert found == mean_of_fits(pipeline, X, y, **options)
 
 
 def test_functions_of_packages_have_keys_without_a_store():
-    model = make_pipeline(FunctionTransformer(np.log1p), DecisionTreeClassifier())
-    objective = treecv_objective(lambda trial: model, X_CLASSES, Y_CLASSES, cv=3)
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=2)
-    assert [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials] == [2 * 569, 0]
+    model = make_pipeline(FunctionTransformer(np.log1p), DecisionTreeClassifier(random_state=0))
+    cache = ModelCache()
+    assert [n_updates_of(model, cv=3, cache=cache) for _ in "ab"] == [2 * 569, 0]

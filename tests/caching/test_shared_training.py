@@ -231,15 +231,6 @@ def test_a_metric_may_write_into_predictions():
             predicted[:] = 7
 
 
-def test_no_alpha_is_too_large_for_the_first_batch():
-    X, y = make(StreamingSVRGClassifier(), np.float32)
-    cache = ModelCache()
-    for alpha in (1e39, 0.01):
-        estimator = StreamingSVRGClassifier(alpha, initial_batch_size=100)
-        found = evaluate(objective_of(X, y, cache, cv=5), estimator)
-        assert_same(found, tree_cross_validate(estimator, X, y, cv=5))
-
-
 def asks_the_model(estimator, X, y):
     return estimator.score(X, y)
 
@@ -351,14 +342,30 @@ def test_other_data_share_nothing(estimator):
     assert evaluate(objective_of(X, y == 1, cache, cv=5), estimator).n_updates_saved == 0
 
 
-def test_other_seeds_share_nothing_where_the_learner_draws():
-    X, y = make(PegasosClassifier())
+DRAWS = StreamingSVRGClassifier(initial_batch_size=10, inner_steps=30)
+ADAPTED = SGDClassifier(loss="log_loss", random_state=0, max_iter=1)
+# Evaluations that share a cache, one after the other.
+SEQUENCES = {
+    "seeds of a learner": [(DRAWS, {"shuffle": False, "random_state": i}) for i in range(3)],
+    "responses": [(ADAPTED, {"scoring": name}) for name in ("error", "hinge", "log_loss")],
+    "random orders": [(PegasosClassifier(), {"order": "random", "n_repeats": 3})] * 2,
+    "repeats": [(PegasosClassifier(), {"n_repeats": n}) for n in (1, 3)],
+    "an alpha that is too large for float32": [
+        (StreamingSVRGClassifier(alpha, initial_batch_size=100), {}) for alpha in (1e39, 0.01)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+@pytest.mark.parametrize("cv", [5, KFold(5)], ids=["int", "KFold"])
+def test_what_was_evaluated_before_changes_no_score(name, cv):
+    X, y = make(PegasosClassifier(), np.float32)
     cache = ModelCache()
-    estimator = StreamingSVRGClassifier(initial_batch_size=10, inner_steps=30)
-    for seed in (0, 1, 2):
-        options = {"cv": 5, "shuffle": False, "random_state": seed}
-        found = evaluate(objective_of(X, y, cache, **options), estimator)
-        assert_same(found, tree_cross_validate(estimator, X, y, **options))
+    for estimator, options in SEQUENCES[name]:
+        found = evaluate(objective_of(X, y, cache, cv=cv, **options), estimator)
+        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, **options))
+    if name in ("random orders", "repeats"):
+        assert found.n_updates_saved > 0
 
 
 def test_another_class_shares_nothing():
@@ -372,25 +379,6 @@ def test_another_class_shares_nothing():
         found = evaluate(objective_of(X, y, cache, cv=5), estimator)
         assert_same(found, tree_cross_validate(estimator, X, y, cv=5))
         assert found.n_updates_saved == 0
-
-
-def test_an_adapted_estimator_is_asked_anew_for_another_response():
-    X, y = make(PegasosClassifier())
-    cache = ModelCache()
-    estimator = SGDClassifier(loss="log_loss", random_state=0, max_iter=1)
-    for scoring in ("error", "hinge", "log_loss"):
-        found = evaluate(objective_of(X, y, cache, cv=5, scoring=scoring), estimator)
-        assert_same(found, tree_cross_validate(estimator, X, y, cv=5, scoring=scoring))
-
-
-def test_repeats_of_the_same_rows_in_other_orders():
-    X, y = make(PegasosClassifier())
-    options = {"cv": KFold(5), "order": "random", "n_repeats": 3}
-    for cache in (ModelCache(), "memory"):
-        for _ in range(2):
-            objective = objective_of(X, y, cache, **options)
-            found = evaluate(objective, PegasosClassifier())
-            assert_same(found, tree_cross_validate(PegasosClassifier(), X, y, **options))
 
 
 def test_only_models_that_are_worth_it_are_kept(monkeypatch):
@@ -532,16 +520,6 @@ def test_a_model_is_never_lost_to_who_looked_for_it_too_early():
         one, other = pool.map(shared.estimator, [branch] * 2)
     np.testing.assert_array_equal(one.coef_, other.coef_)
     assert shared.n_updates == N_ROWS
-
-
-def test_repeats_share_only_with_themselves():
-    X, y = make(PegasosClassifier())
-    cache = ModelCache()
-    one = evaluate(objective_of(X, y, cache, cv=5), PegasosClassifier())
-    three = evaluate(objective_of(X, y, cache, cv=5, n_repeats=3), PegasosClassifier())
-    assert three.n_updates_saved == one.n_updates
-    expected = tree_cross_validate(PegasosClassifier(), X, y, cv=5, n_repeats=3)
-    assert_same(three, expected)
 
 
 def test_from_scratch_shares_whole_results_only():

@@ -13,6 +13,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import SGDRegressor
+from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
@@ -54,25 +56,11 @@ def weights_of(n_rows, seed=0):
 
 # Fits: scikit-learn's own numbers.
 
+NESTED = Pipeline([("a", StandardScaler()), ("b", make_pipeline(LogisticRegression()))])
+NAMES = {LogisticRegression(): "sample_weight", NESTED: "b__logisticregression__sample_weight"}
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("estimator", "name"),
-    [
-        (LogisticRegression(), "sample_weight"),
-        (DecisionTreeClassifier(max_depth=3, random_state=0), "sample_weight"),
-        (SGDClassifier("log_loss", random_state=0), "sample_weight"),
-        (
-            make_pipeline(StandardScaler(), LogisticRegression()),
-            "logisticregression__sample_weight",
-        ),
-        (
-            Pipeline([("a", StandardScaler()), ("b", make_pipeline(LogisticRegression()))]),
-            "b__logisticregression__sample_weight",
-        ),
-    ],
-    ids=["LogisticRegression", "DecisionTree", "SGD", "Pipeline", "Pipeline in Pipeline"],
-)
+
+@pytest.mark.parametrize(("estimator", "name"), NAMES.items(), ids=["estimator", "Pipeline"])
 @pytest.mark.parametrize("as_frame", [False, True])
 def test_fits_have_the_scores_of_cross_validate(estimator, name, as_frame, binary):
     X, y = binary
@@ -88,24 +76,29 @@ def test_fits_have_the_scores_of_cross_validate(estimator, name, as_frame, binar
     np.testing.assert_array_equal(ours.test_score, theirs)
     by_params = tree_cross_validate(estimator, X, y, params={name: weights}, **options)
     np.testing.assert_array_equal(by_params.test_score, theirs)
-    without = tree_cross_validate(estimator, X, y, **options)
-    assert np.any(without.test_score != theirs)
+    options = {"cv": FOLDS, "method": "fit", "response_method": "predict_proba"}
+    predicted = tree_cross_val_predict(estimator, X, y, sample_weight=weights, **options)
+    theirs = cross_val_predict(
+        estimator, X, y, cv=FOLDS, params={name: weights}, method="predict_proba"
+    )
+    np.testing.assert_array_equal(predicted, theirs)
 
 
-def test_the_best_estimator_of_fits_has_the_weights(binary):
+@pytest.mark.parametrize(
+    ("model", "name", "train"),
+    [
+        *((model, name, "fit") for model, name in NAMES.items()),
+        (SGDRegressor(random_state=0, max_iter=1), "sample_weight", "partial_fit"),
+    ],
+    ids=["fit", "fit of a Pipeline", "partial_fit"],
+)
+def test_the_best_estimator_has_the_weights(model, name, train, binary):
     X, y = binary
     weights = weights_of(len(y))
-    for model, name in [
-        (LogisticRegression(), "sample_weight"),
-        (
-            make_pipeline(StandardScaler(), LogisticRegression()),
-            "logisticregression__sample_weight",
-        ),
-    ]:
-        objective = treecv_objective(always(model), X, y, sample_weight=weights)
-        found = objective.best_estimator(TRIAL)
-        expected = clone(model).fit(X, y, **{name: weights})
-        np.testing.assert_array_equal(found.decision_function(X), expected.decision_function(X))
+    objective = treecv_objective(always(model), X, y, sample_weight=weights, shuffle=False)
+    found = objective.best_estimator(TRIAL)
+    expected = getattr(clone(model), train)(X, y, **{name: weights})
+    np.testing.assert_array_equal(found.predict(X), expected.predict(X))
 
 
 @pytest.mark.slow
@@ -139,18 +132,17 @@ def test_scores_weigh_the_rows_that_are_tested(model, kind, binary):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("n_folds", [5, 16, 83])
 @pytest.mark.parametrize(
-    ("model", "method"),
-    [
-        (SGDClassifier(random_state=0, max_iter=1, tol=None), "decision_function"),
-        (MultinomialNB(), "predict_proba"),
-    ],
-    ids=["SGD", "naive Bayes"],
+    *pairs(
+        order=["fixed", "random"],
+        n_folds=[5, 16, 83],
+        model=[SGDClassifier(random_state=0, max_iter=1, tol=None), MultinomialNB()],
+    ),
+    ids=said,
 )
-def test_the_adapter_trains_with_weights(model, method, n_folds, order, binary, training_paths):
+def test_the_adapter_trains_with_weights(model, n_folds, order, binary, training_paths):
     X, y = np.abs(binary[0]), binary[1]
+    method = "predict_proba" if isinstance(model, MultinomialNB) else "decision_function"
     weights = weights_of(len(y))
     options = {"cv": n_folds, "stratify": False, "order": order, "response_method": method}
     options["method"] = "treecv"
@@ -296,12 +288,13 @@ SPLITTERS = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows", "ignore:.*is fitted")
-@pytest.mark.parametrize("kind", SPLITTERS)
-@pytest.mark.parametrize("method", ["auto", "standard", "fit"])
 @pytest.mark.parametrize(
-    "model",
-    [SGDClassifier(random_state=0, max_iter=2, tol=None), PegasosClassifier(alpha=0.1)],
-    ids=lambda model: type(model).__name__,
+    *pairs(
+        kind=SPLITTERS,
+        method=["auto", "standard", "fit"],
+        model=[SGDClassifier(random_state=0, max_iter=2, tol=None), PegasosClassifier(alpha=0.1)],
+    ),
+    ids=said,
 )
 def test_nothing_of_a_fold_reaches_its_own_model(kind, method, model, binary):
     X, y = binary
@@ -350,9 +343,10 @@ MODELS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
-@pytest.mark.parametrize("what", ["sample_weight", "score_weight"])
-@pytest.mark.parametrize("scoring", ["hinge", "roc_auc"])
+@pytest.mark.parametrize(
+    *pairs(model=MODELS, what=["sample_weight", "score_weight"], scoring=["hinge", "roc_auc"]),
+    ids=said,
+)
 def test_a_shared_cache_tells_weights_apart(model, what, scoring, binary):
     X, y = binary
     cache = ModelCache()
