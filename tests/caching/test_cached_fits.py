@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-import os
 import pickle
 import sqlite3
 
@@ -13,7 +12,6 @@ import optuna
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 import pandas as pd
-from processes import Script
 import pytest
 from sklearn import config_context
 from sklearn.base import BaseEstimator
@@ -205,58 +203,6 @@ def test_the_index_is_part_of_what_is_kept():
         assert value_of(model, rows, cv=KFold(3), cache=cache) == mean_of_fits(
             model, rows, cv=KFold(3)
         )
-
-
-SCRIPT = """
-import sys, numpy as np, optuna, os
-from sklearn.datasets import load_breast_cancer
-from optuna.distributions import IntDistribution
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from optuna_treecv import treecv_objective
-from optuna_treecv.caching import caches
-from optuna_treecv.plans.fold_task import FirstSteps
-caches._SECONDS_PER_WRITE = 0.0  # as if each fit had taken two seconds
-X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-objective = treecv_objective(
-    make_pipeline(StandardScaler(), RandomForestClassifier(3)), X, y.map({0: "bad", 1: "good"}),
-    param_distributions={"randomforestclassifier__max_depth": IntDistribution(2, 4)},
-    cv=6, store=sys.argv[1], report="folds",
-)
-class Die(optuna.pruners.BasePruner):
-    def prune(self, study, trial):
-        if len(trial.intermediate_values) == 4:
-            # Folds are written beside the fits.
-            objective.evaluator.cross_validation.shared.cache._store.queue.wait()
-            os._exit(9)
-study = optuna.create_study(pruner=Die() if sys.argv[2] == "die" else None)
-study.enqueue_trial({"randomforestclassifier__max_depth": 3})
-study.optimize(objective, n_trials=1)
-print(study.trials[0].value, study.trials[0].user_attrs["treecv"]["n_updates"])
-"""
-
-
-@pytest.mark.slow  # it waits
-def test_a_killed_trial_goes_on_at_the_next_fold(tmp_path):
-    store, script = f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "script.py"
-    script.write_text(SCRIPT)
-
-    def run(end):
-        process = Script(script, store, end)
-        return process.wait(), process.stdout.read().split()
-
-    assert run("die")[0] == 9
-    code, (value, n_updates) = run("go on")
-    assert code == 0
-    n_rows = 569
-    fits = int(n_updates) / (n_rows * 5 / 6)
-    assert 1.9 < fits < 3.1  # of six; the last one may not have been written
-    code, (again, n_updates) = run("go on")
-    assert (again, int(n_updates)) == (value, 0)
-    os.remove(tmp_path / "store.db")
-    code, (anew, n_updates) = run("go on")
-    assert (anew, int(n_updates)) == (value, 569 * 5)
 
 
 @pytest.mark.parametrize("what", ["a class of the script", "mixed objects", "a function"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 import pickle
-from threading import Barrier
 import warnings
 
 from joblib import parallel_config
@@ -27,12 +26,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import ModelCache
-from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
-from optuna_treecv.core.routing import MetadataArguments
 
 FOLDS = KFold(4, shuffle=True, random_state=0)
 SGD = SGDClassifier(random_state=0, max_iter=1, tol=None)
@@ -160,39 +157,6 @@ def requesting(scaler, last):
     return pipeline
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scaler", [True, False])
-@pytest.mark.parametrize("last", [True, False])
-def test_a_pipeline_routes_weights_by_its_requests(scaler, last, binary, weights):
-    if not (scaler or last):
-        return
-    X, y = binary
-    plain = make_pipeline(StandardScaler(), LogisticRegression())
-    plain = cross_validate(plain, X, y, cv=FOLDS, scoring="neg_log_loss")
-    with config_context(enable_metadata_routing=True):
-        pipeline = requesting(scaler, last)
-        scorer = get_scorer("neg_log_loss").set_score_request(sample_weight=False)
-        theirs = cross_validate(
-            pipeline, X, y, cv=FOLDS, params={"sample_weight": weights}, scoring=scorer
-        )["test_score"]
-        options = {"cv": FOLDS, "shuffle": False, "method": "fit"}
-        by_params = tree_cross_validate(
-            pipeline, X, y, params={"sample_weight": weights}, scoring=scorer, **options
-        )
-        own = tree_cross_validate(
-            pipeline,
-            X,
-            y,
-            sample_weight=weights,
-            score_weight=None,
-            scoring="neg_log_loss",
-            **options,
-        )
-    np.testing.assert_array_equal(by_params.test_score, theirs)
-    np.testing.assert_array_equal(own.test_score, theirs)
-    assert np.any(theirs != plain["test_score"])
-
-
 @pytest.mark.parametrize("asks", [True, False])
 def test_scorers_get_the_weights_that_they_request(asks, binary, weights):
     X, y = binary
@@ -246,23 +210,6 @@ def test_workers_get_their_part_of_the_weights(binary, weights):
     np.testing.assert_array_equal(together.test_score, alone.test_score)
 
 
-def test_other_names_of_requests(binary, weights):
-    X, y = binary
-    with config_context(enable_metadata_routing=True):
-        pipeline = requesting(False, "mine")
-        theirs = cross_validate(pipeline, X, y, cv=FOLDS, params={"mine": weights})
-        ours = tree_cross_validate(
-            pipeline, X, y, cv=FOLDS, params={"mine": weights}, scoring="accuracy", shuffle=False
-        )
-        np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
-        model = LogisticRegression().set_fit_request(sample_weight="mine")
-        theirs = cross_validate(model, X, y, cv=FOLDS, params={"mine": weights})
-        ours = tree_cross_validate(
-            model, X, y, cv=FOLDS, params={"mine": weights}, scoring="accuracy", shuffle=False
-        )
-        np.testing.assert_array_equal(ours.test_score, theirs["test_score"])
-
-
 def test_threads_route_as_the_thread_that_made_the_objective(binary, weights):
     """scikit-learn's configuration belongs to a thread, and Optuna's threads have none."""
     X, y = binary
@@ -276,20 +223,6 @@ def test_threads_route_as_the_thread_that_made_the_objective(binary, weights):
     with ThreadPoolExecutor(1) as pool:
         there = pool.submit(objective.evaluate, {}).result().test_score
     np.testing.assert_array_equal(there, here)
-
-
-def test_threads_get_the_same_weights(monkeypatch):
-    both = Barrier(2)
-
-    def check(*_):
-        both.wait(120)
-        return np.ones(2)
-
-    monkeypatch.setattr("optuna_treecv.core.routing.check_weights", check)
-    arguments = MetadataArguments(None, "same", {"sample_weight": [1, 1]}, 2)
-    with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda model: arguments.metadata_for(model, [None]), [SGD, SGD])
-    assert one.equals(other)
 
 
 def test_routing_is_part_of_the_name_of_fits(binary, weights, tmp_path):
@@ -414,14 +347,6 @@ def test_wrong_weights(given, message, model, binary):
             tree_cross_validate(model, X, y, params={"sample_weight": given})
         named = message.replace("sample_weight", "params['sample_weight']")
         assert str(caught.value).startswith(named)
-
-
-def test_weights_too_large_for_the_type_of_the_rows(binary):
-    X, y = binary
-    with pytest.raises(ValueError, match="^Input sample_weight contains infinity or a value too"):
-        tree_cross_validate(
-            PegasosClassifier(), X.astype(np.float32), y, sample_weight=np.full(len(y), 1e39)
-        )
 
 
 def in_fold(number, ids):

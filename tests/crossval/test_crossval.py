@@ -350,18 +350,16 @@ SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("estimator", "cv"),
-    [
-        (estimator, cv)
-        for estimator in LEARNERS
-        for cv in [*SPLITS, np.arange(60) % 7]
+    *pairs(
+        estimator=LEARNERS,
+        cv=[*SPLITS, np.arange(60) % 7],
+        order=["fixed", "random"],
+        method=["treecv", "standard"],
         # It has the folds of "loo", which take long in Python.
-        if estimator in COMPILED or not isinstance(cv, LeaveOneOut)
-    ],
+        where=lambda estimator, cv, **_: estimator in COMPILED or not isinstance(cv, LeaveOneOut),
+    ),
     ids=said,
 )
-@pytest.mark.parametrize("order", ["fixed", "random"])
-@pytest.mark.parametrize("method", ["treecv", "standard"])
 def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, make_data):
     X, y = make_data(60, 4)
     groups = np.repeat(np.arange(20), 3) if isinstance(cv, GroupKFold) else None

@@ -20,7 +20,6 @@ from sklearn.decomposition import IncrementalPCA
 from sklearn.decomposition import MiniBatchDictionaryLearning
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import Perceptron
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -37,7 +36,6 @@ from sklearn.model_selection import TimeSeriesSplit
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import FeatureUnion
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import StandardScaler
@@ -80,7 +78,6 @@ def broken(array, value):
     ("options", "match"),
     [
         ({"cv": 1}, "cv must be between 2 and the number of rows, 30, got 1"),
-        ({"cv": 31}, "cv must be between 2 and the number of rows, 30, got 31"),
         ({"cv": True}, f"{CV_EXPECTED}, got True"),
         ({"cv": 2.5}, "cv must be an int, or a float between 0 and 1 .* in a hold-out, got 2.5"),
         ({"cv": "lpo"}, "cv must be an int.*got 'lpo'"),
@@ -114,11 +111,9 @@ def broken(array, value):
         ),
         ({"order": "sorted"}, "order must be one of 'fixed', 'random', got 'sorted'"),
         ({"method": "fast"}, "method must be one of 'auto', .*'progressive', got 'fast'"),
-        ({"order": np.array(["fixed", "random"])}, "order must be one of 'fixed', .* got array"),
         ({"method": ["treecv"]}, "method must be one of 'auto', .* got .'treecv'."),
         ({"shuffle": "no"}, "shuffle must be one of True, False, got 'no'"),
         ({"n_repeats": True}, "n_repeats must be an integer from 1 to 10000, got True"),
-        ({"n_repeats": 0}, "n_repeats must be an integer from 1 to 10000, got 0"),
         ({"n_repeats": 1.5}, "n_repeats must be an integer from 1 to 10000, got 1.5"),
         (
             {"scoring": "loss"},
@@ -129,7 +124,6 @@ def broken(array, value):
             {"scoring": accuracy_score},
             f"{SCORER_EXPECTED}.*got <function accuracy_score.*{SCORER_ADVICE}",
         ),
-        ({"scoring": lambda y, p: 1.0}, f"{SCORER_EXPECTED}.*got <function.*{SCORER_ADVICE}"),
         (
             {"scoring": lambda *_: {"a": 1.0}},
             f"{SCORER_EXPECTED}.*returned .'a': 1.0.; use a dict of scorers, each of which",
@@ -150,7 +144,6 @@ def broken(array, value):
         ({"random_state": -1}, "random_state must be from 0 to"),
         ({"random_state": "x"}, "'x' cannot be used to seed"),
         ({"n_jobs": 0}, "n_jobs must be None, a number of workers or -1 for all cores, got 0"),
-        ({"n_jobs": "2"}, "n_jobs must be None, a number of workers or -1 .* got '2'"),
         (
             {"cv": "loo", "scoring": "roc_auc"},
             r"scoring='roc_auc' is undefined .NaN. on a fold of 1 row",
@@ -406,7 +399,6 @@ def test_a_missing_target_is_named_before_a_fit(cv, scoring, row, monkeypatch):
             "^estimator must have early_stopping=False, because partial_fit of SGDClassifier does "
             "not support True. Use method='fit' to refit it on each fold.$",
         ),
-        (MLPClassifier(early_stopping=True), "^estimator must have early_stopping=False, because"),
         (
             MLPClassifier(warm_start=True),
             "^estimator must have warm_start=False, because partial_fit of MLPClassifier does",
@@ -442,10 +434,6 @@ PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least 
         (IncrementalPCA(1), f"^estimator {PCA_TURNS}.*components rotate from phase"),
         (make_pipeline(IncrementalPCA(1), SGDClassifier()), f"step 'incrementalpca' {PCA_TURNS}"),
         (
-            make_pipeline(make_pipeline(StandardScaler(), IncrementalPCA(1)), SGDClassifier()),
-            f"step 'incrementalpca' {PCA_TURNS}",
-        ),
-        (
             make_pipeline(PCA(1), SGDClassifier()),
             "Pipeline step 'pca' must be a transformer that has partial_fit .StandardScaler. or "
             "is stateless .Normalizer, FunctionTransformer: tag requires_fit=False., got PCA",
@@ -455,20 +443,12 @@ PCA_TURNS = "must not be IncrementalPCA, because its partial_fit needs at least 
             "Pipeline step 'pca' must be a transformer.*got PCA",
         ),
         (
-            make_pipeline(FeatureUnion([("turn", PCA(1))]), SGDClassifier()),
-            "got FeatureUnion|PCA learns from the rows",
-        ),
-        (
             make_pipeline(ColumnTransformer([("turn", PCA(1), [0])]), SGDClassifier()),
             "got ColumnTransformer|PCA learns from the rows",
         ),
         (
             make_pipeline(StandardScaler(), RandomForestClassifier()),
             "Pipeline step 'randomforestclassifier' must have partial_fit, because TreeCV trains",
-        ),
-        (
-            make_pipeline(GaussianProcessRegressor(), SGDRegressor()),
-            "step 'gaussianprocessregressor' must be a transformer.*got GaussianProcessRegressor",
         ),
         (
             make_pipeline(SGDClassifier(), SGDClassifier()),

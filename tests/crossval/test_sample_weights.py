@@ -32,12 +32,9 @@ from sklearn.tree import DecisionTreeClassifier
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
-from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
-from optuna_treecv.paper import StreamingGaussianDensity
-from optuna_treecv.paper import StreamingKMeans
 
 FOLDS = KFold(5, shuffle=True, random_state=0)
 TRIAL = optuna.trial.create_trial(value=0.0)
@@ -150,35 +147,6 @@ def test_the_adapter_trains_with_weights(model, n_folds, order, binary, training
     for test, phases in training_paths(len(y), n_folds, order):
         fitted = trained(model, X, y, weights, phases)
         np.testing.assert_array_equal(found[test], getattr(fitted, method)(X[test]))
-
-
-RESPONSES = {
-    PegasosClassifier(alpha=0.1, shuffle=False): "decision_function",
-    AveragedSGDClassifier(shuffle=False): "decision_function",
-    StreamingSVRGClassifier(initial_batch_size=10, shuffle=False): "decision_function",
-    StreamingKMeans(n_clusters=3, random_state=0, shuffle=False): "predict",
-    StreamingGaussianDensity(): "score_samples",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    *pairs(model=RESPONSES, n_folds=[5, 83], dtype=[np.float64, np.float32]), ids=said
-)
-def test_compiled_learners_train_with_weights(model, n_folds, dtype, binary, training_paths):
-    """The tree gives what ``partial_fit`` gives phase by phase, but for the sums of BLAS."""
-    X, y = binary[0].astype(dtype), binary[1]
-    method, rtol = RESPONSES[model], 1e-9 if dtype is np.float64 else 1e-3
-    weights = weights_of(len(y)) + 0.01
-    options = {"cv": n_folds, "stratify": False, "response_method": method}
-    found = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
-    assert np.any(found != tree_cross_val_predict(model, X, y, **options))
-    classes = {"classes": [0, 1]} if method == "decision_function" else {}
-    for test, phases in training_paths(len(y), n_folds):
-        fitted = clone(model)
-        for rows in phases:
-            fitted.partial_fit(X[rows], y[rows], sample_weight=weights[rows], **classes)
-        np.testing.assert_allclose(found[test], getattr(fitted, method)(X[test]), rtol=rtol)
 
 
 def trained(model, X, y, weights, phases):

@@ -31,7 +31,6 @@ from sklearn.model_selection import LeaveOneOut
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
-from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
@@ -47,7 +46,6 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 from optuna_treecv.estimators.checks import check_targets
-from optuna_treecv.history import load_evaluations
 from optuna_treecv.rows.data import Data
 from optuna_treecv.scoring.fold_metrics import METRICS
 from optuna_treecv.scoring.metrics import LOSSES
@@ -301,41 +299,6 @@ def test_the_tree_trains_estimators_of_several_targets(method, weights):
         np.testing.assert_allclose(found.scores[name].test_score, scores, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        MLPRegressor(hidden_layer_sizes=(5,), max_iter=1, random_state=0),
-        MultiOutputRegressor(SGDRegressor(max_iter=1, tol=None, random_state=0)),
-        MultiOutputRegressor(AveragedSGDRegressor(step_size="auto", random_state=0)),
-        make_pipeline(
-            StandardScaler(), MLPRegressor(hidden_layer_sizes=(5,), max_iter=1, random_state=0)
-        ),
-    ],
-    ids=said,
-)
-def test_a_chain_is_a_replay_of_partial_fit(model):
-    cv = TimeSeriesSplit(4)
-    scoring = ["squared_error", "r2"]
-    found = tree_cross_validate(model, X, Y, cv=cv, scoring=scoring, method="treecv")
-    assert found.method == "chain"
-    begin, expected = 0, {"squared_error": [], "r2": []}
-    for train, test in cv.split(X):
-        phase = slice(begin, train[-1] + 1)
-        rows, tested = X[phase], X[test]
-        last = model
-        if isinstance(model, Pipeline):
-            scaler, last = model[0], model[1]
-            rows = scaler.partial_fit(rows).transform(rows)
-            tested = scaler.transform(tested)
-        last.partial_fit(rows, Y[phase])
-        predicted = last.predict(tested)
-        expected["squared_error"].append(metrics.mean_squared_error(Y[test], predicted))
-        expected["r2"].append(metrics.r2_score(Y[test], predicted))
-        begin = train[-1] + 1
-    for name, scores in expected.items():
-        np.testing.assert_allclose(found.scores[name].test_score, scores, rtol=1e-10)
-
-
 def test_no_target_of_a_fold_reaches_its_model():
     model = MLPRegressor(hidden_layer_sizes=(5,), max_iter=1, random_state=0)
     cv = np.arange(N_ROWS) % 5
@@ -385,32 +348,6 @@ def test_the_best_of_a_tree_predicts_all_targets():
     study.optimize(objective, n_trials=2)
     assert study.best_trial.user_attrs["treecv"]["method"] == "treecv"
     assert objective.best_estimator(study).predict(X).shape == Y.shape
-
-
-def test_other_targets_are_another_evaluation(tmp_path):
-    """The same numbers in another shape have other names in the study and in the store."""
-    url = f"sqlite:///{tmp_path / 'store.db'}"
-    flat = X[:, 0].copy()
-    targets = {"one": flat, "two": np.c_[flat, flat], "other": np.c_[flat, flat[::-1]]}
-    digests, values = {}, {}
-    for name, y in targets.items():
-        study = optuna.create_study()
-        objective = treecv_objective(
-            RandomForestRegressor(20, random_state=0),
-            X,
-            y,
-            param_distributions={"min_samples_leaf": CategoricalDistribution([1])},
-            cv=3,
-            store=url,
-        )
-        study.optimize(objective, n_trials=2)
-        digests[name] = study.user_attrs["treecv_evaluation"]["digest"]
-        values[name] = study.best_value
-        saved = [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials]
-        assert saved == [2 * N_ROWS, 0]  # the second trial finds the folds of the first
-    assert len(set(digests.values())) == 3
-    assert values["one"] == pytest.approx(values["two"], rel=1e-12) != values["other"]
-    assert len(load_evaluations(url)) == 6
 
 
 # Splitters

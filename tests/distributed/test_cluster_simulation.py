@@ -67,24 +67,6 @@ def test_a_tree_of_four_blocks_by_hand(cluster, given, seconds):
         assert run.share(4) == 0.75  # log2(4) + 1 times faster
 
 
-@settings(max_examples=60)
-@given(st.data(), st.integers(2, 80), st.sampled_from(["behind", "from", "tree"]))
-def test_no_schedule_beats_the_longest_path_and_the_fullest_worker(cluster, data, n, order):
-    plan = Partition(n, data.draw(st.integers(2, n)))
-    n_workers, n_trees = data.draw(st.integers(1, n)), data.draw(st.integers(1, 3))
-    tasks = cluster.tree_tasks(plan, even(n, n_workers))
-    rows = [0] * n_workers
-    for task in tasks:
-        rows[task.worker] += task.n_rows
-    assert sum(rows) == count_updates(plan) + n
-    run = cluster.simulate(tasks, n_trees, n_workers, costs(cluster), order=order)
-    assert run.busy == n_trees * sum(rows)
-    assert run.seconds >= max(n_trees * max(rows), *cluster.paths(tasks))
-    moves = [task for task in tasks if task.after is not None]
-    moves = [task for task in moves if tasks[task.after].worker != task.worker]
-    assert run.n_messages == n_trees * len(moves)
-
-
 class Recorder:
     """Learner and file of a sweep: a state is a list of the blocks and the rows it has seen."""
 

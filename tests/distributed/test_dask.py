@@ -41,7 +41,6 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.paper import LSQSGDRegressor
@@ -205,12 +204,6 @@ def test_options_change_nothing(data, learner, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cv", [2, 7, 100])
-def test_three_classes(data, cv):
-    assert_same(PegasosClassifier(), data["float64 three"], cv=cv)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("response", ["predict", "decision_function"])
 @pytest.mark.parametrize("kind", ["float64 three", "sparse two"])
 def test_predictions(data, kind, response):
@@ -260,18 +253,6 @@ def test_a_grid_side_by_side(data, kind, options):
     assert there[0] == here[0] and len(there[0]) == 20
     assert_array_equal(there[1].coef_, here[1].coef_)
     assert there[1].get_params() == here[1].get_params()
-
-
-@pytest.mark.slow
-def test_many_estimators_at_once(data):
-    both = data["float64 numbers"]
-    some = [AveragedSGDRegressor(alpha=alpha) for alpha in (1e-5, 1e-3)] + [Ridge()]
-    there = tree_cross_validate_many(some, both.rows, cv=6)
-    for one, other in zip(
-        there, tree_cross_validate_many(some, both.X, both.y, cv=6), strict=True
-    ):
-        assert one.method == other.method
-        assert_allclose(one.test_score, other.test_score, 1e-10 if one.method == "exact" else 0)
 
 
 @pytest.mark.slow
@@ -598,9 +579,3 @@ def test_sparse_blocks_of_any_format(data, kind):
     both = data["sparse two"]
     X = chunked(both.X, asarray=False).map_blocks(lambda one: one.asformat(kind), meta=both.X[:0])
     assert_same(PegasosClassifier(), Both(both.X, both.y, DaskRows(X, both.y)), cv=5)
-
-
-def test_many_parts(data):
-    both = data["float64 two"]
-    rows = DaskRows(da.from_array(both.X, chunks=(4, D)), both.y)
-    assert_same(PegasosClassifier(), Both(both.X, both.y, rows), cv=5)

@@ -1,12 +1,10 @@
-"""A worker of a grid: python grid_worker.py STORAGE STORE [stuck | meets].
+"""A worker of a grid: python grid_worker.py STORAGE STORE.
 
-STORAGE is a URL, "grpc:PORT" for a gRPC proxy on this machine, or the path of a journal. The
-worker prints one line per event:
+The worker prints one line per event:
 
 * "ready": it begins when it reads a line.
-* "walks N": it evaluates N points side by side. With "stuck" it never ends. With "meets" the first
-  walk begins when it reads another line, so that another worker comes while leases are held.
-* "waits": it waits for another worker.
+* "walks N": it evaluates N candidates in a batch. The first walk begins when it reads another
+  line, so that another worker comes while leases are held.
 * "trained N": at the end, the row updates that this worker has done, counted where models are
   trained.
 """
@@ -16,9 +14,6 @@ import time
 
 import numpy as np
 import optuna
-from optuna.storages import GrpcStorageProxy
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import treecv_objective
@@ -35,14 +30,6 @@ def make_objective(store=None, **options):
     y = X[:, 0] > rng.normal(size=3000)
     options = {"param_grid": GRID, "batch_size": 5, "store": store} | options
     return treecv_objective(AveragedSGDClassifier(), X, y, **options)
-
-
-def storage_at(place):
-    if place.startswith("grpc:"):
-        storage = GrpcStorageProxy(host="127.0.0.1", port=int(place.removeprefix("grpc:")))
-        storage.wait_server_ready(timeout=120)
-        return storage
-    return place if "://" in place else JournalStorage(JournalFileBackend(place))
 
 
 def say(*words):
@@ -70,27 +57,21 @@ def count_trained():
     return trained
 
 
-def main(storage, store, how=""):
+def main(storage, store):
     model_store._RENEWALS = 300  # that is every 0.2 seconds
-    walk, wait = treecv.TreePlan._walk_lanes, model_store.Leases.wait
-
-    pauses = iter([sys.stdin.readline] if how == "meets" else [])
+    walk, pauses = treecv.TreePlan._walk_lanes, iter([sys.stdin.readline])
 
     def say_and_walk(plan, work, learners, members):
         say("walks", len(members))
         next(pauses, lambda: None)()
-        time.sleep(600 if how == "stuck" else 0.1)
+        time.sleep(0.1)
         return walk(plan, work, learners, members)
 
-    def say_and_wait(self, name):
-        say("waits")
-        wait(self, name)
-
-    treecv.TreePlan._walk_lanes, model_store.Leases.wait = say_and_walk, say_and_wait
+    treecv.TreePlan._walk_lanes = say_and_walk
     trained = count_trained()
     objective = make_objective(store)
     study = optuna.load_study(
-        study_name="grid", storage=storage_at(storage), sampler=objective.grid_sampler(seed=0)
+        study_name="grid", storage=storage, sampler=objective.grid_sampler(seed=0)
     )
     say("ready")
     sys.stdin.readline()

@@ -10,11 +10,9 @@ import time
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
-from optuna.distributions import FloatDistribution
 from optuna.storages import RDBStorage
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 
-from optuna_treecv import PegasosClassifier
 from optuna_treecv import treecv_objective
 from optuna_treecv.caching import caches
 from optuna_treecv.paper import StreamingKMeans
@@ -23,16 +21,8 @@ from optuna_treecv.storage.model_store import WriteQueue
 
 
 def make_objective(what, store=None):
-    """Return an objective whose trials are short, or need minutes of training."""
+    """Return an objective whose trials need seconds or minutes of training."""
     rng = np.random.default_rng(0)
-    if what == "short":
-        X = rng.normal(size=(2000, 5))
-        return treecv_objective(
-            PegasosClassifier(),
-            *(X, X[:, 0] > rng.normal(size=2000)),
-            param_distributions={"alpha": FloatDistribution(1e-3, 1e1, log=True)},
-            store=store,
-        )
     n_clusters, n_rows = (48_000, 120_000) if what == "long" else (2000, 20_000)
     return treecv_objective(
         StreamingKMeans(),
@@ -64,8 +54,7 @@ def stop_after_a_write():
 
 if __name__ == "__main__":
     url, store, n_trials, what, grace = sys.argv[1:]
-    if what != "short":
-        write_all()
+    write_all()
     if what == "stuck":
         stop_after_a_write()
     storage = RDBStorage(

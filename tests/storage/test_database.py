@@ -381,7 +381,7 @@ def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", ["nothing", "version 1", "version 2", "version 3"])
+@pytest.mark.parametrize("begin", ["nothing", "version 1", "version 3"])
 def test_processes_make_or_migrate_at_once(store_url, begin):
     if begin != "nothing":
         make_old(store_url, int(begin[-1]))

@@ -10,14 +10,12 @@ from itertools import product
 from pathlib import Path
 import pickle
 import runpy
-import signal
 from threading import Barrier
 from threading import Event
 from threading import Thread
 import time
 
 import optuna
-from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState
 from processes import Script
 import pytest
@@ -27,8 +25,6 @@ from sqlalchemy import select
 from sqlalchemy import text
 from sqlalchemy import update
 
-from optuna_treecv import AveragedSGDClassifier
-from optuna_treecv import treecv_objective
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv import engine as treecv
 from optuna_treecv.history import load_evaluations
@@ -376,30 +372,6 @@ def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, m
     assert all(name_at(again, params) is None for params in all_params(again))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"store": None},
-        {"cache": None},
-        {"batch_size": 1},
-        {"param_grid": None, "param_distributions": {"alpha": FloatDistribution(0, 1)}},
-    ],
-)
-def test_no_leases_where_they_are_of_no_use(tmp_path, options):
-    objective = make_objective(**{"store": f"sqlite:///{tmp_path / 'store.db'}"} | options)
-    assert objective.evaluator.batches.leases is None
-
-
-def test_no_leases_of_learners_whose_results_are_not_stored(tmp_path, binary):
-    class MyOwn(AveragedSGDClassifier):
-        pass
-
-    objective = treecv_objective(
-        MyOwn(), *binary, param_grid={"alpha": [0.1, 1.0]}, store=f"sqlite:///{tmp_path / 's.db'}"
-    )
-    assert objective.evaluator.batches.leases is None
-
-
 def test_points_that_others_are_at_are_left_out(store_url, walks):
     objective = make_objective(store_url, batch_size=12)
     first, *rest = all_params(objective)
@@ -649,7 +621,7 @@ def shared_study(store_url, tmp_path):
 @pytest.mark.slow
 def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
     study, url = shared_study
-    both = [workers(url, store_url, "meets") for _ in range(2)]
+    both = [workers(url, store_url) for _ in range(2)]
     for word in ("ready", "walks"):
         for worker in both:
             worker.until(word)
@@ -661,33 +633,3 @@ def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
     trained = [int(worker.said[-1].removeprefix("trained ")) for worker in both]
     assert min(trained) > 0 and sum(trained) == n_updates(study.trials)
     assert expiries(store_url) == []
-
-
-@pytest.mark.slow
-def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
-    study, url = shared_study
-    stuck, worker = workers(url, store_url, "stuck"), workers(url, store_url)
-    stuck.begin()
-    stuck.until("walks")
-    names = leases_of(store_url).leased_keys()
-    assert len(names) == 5
-    trial = study.trials[0]
-    study.enqueue_trial(trial.params)  # so that the other worker has to wait
-    worker.begin()
-    worker.until("waits")
-    # The stuck worker is alive and renews its leases.
-    for _ in range(2):
-        before = expiries(store_url)
-        until(lambda before=before: min(expiries(store_url)) > max(before))
-    assert leases_of(store_url).leased_keys() == names
-    assert worker.process.poll() is None
-    stuck.process.send_signal(signal.SIGKILL)
-    stuck.process.wait(60)
-    assert len(expiries(store_url)) == 5
-    with Database(store_url).writing() as session:  # as if a minute had passed
-        session.execute(update(LEASES).values(expires=0.0))
-    worker.end()
-    stale, *others = study.trials
-    assert stale.state == TrialState.RUNNING
-    assert {trial.state for trial in others} == {TrialState.COMPLETE}
-    assert_as_alone(store_url, others)

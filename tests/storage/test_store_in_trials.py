@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 import pickle
 import sqlite3
-import warnings
 
 import numpy as np
 import optuna
@@ -20,7 +19,6 @@ from sqlalchemy import event
 from sqlalchemy import func
 from sqlalchemy import select
 from sqlalchemy import text
-from sqlalchemy import update
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import ModelCache
@@ -99,27 +97,6 @@ def test_every_fold_score_is_in_the_store(store_url, cv, n_rows, monkeypatch):
         assert (row.n_rows, row.n_features, row.state) == (n_rows, 5, "complete")
         assert len(row.fingerprint) == 32 and len(row.key) == 32
     assert evaluations.fingerprint.nunique() == 1 and evaluations.key.nunique() == 3
-
-
-def test_a_trial_has_one_attribute(store_url):
-    X, y = make(60)
-    study = run(objective_with(store_url, (X * 1e200, y)), n_trials=1)  # every fold diverges
-    (trial,) = study.trials
-    assert list(trial.user_attrs) == ["treecv"]
-    assert set(trial.user_attrs["treecv"]) == {
-        "mean_test_score",
-        "std_test_score",
-        "folds_scored",
-        "diverged_folds",
-        "n_updates",
-        "seconds",
-        "seconds_store",
-        "method",
-        "run",
-    }
-    (row,) = load_evaluations(store_url, study=study).itertuples()
-    assert row.method == trial.user_attrs["treecv"]["method"] == "treecv"
-    assert row.n_updates == trial.user_attrs["treecv"]["n_updates"]
 
 
 def test_a_pruned_trial_is_in_the_store(store_url):
@@ -283,31 +260,6 @@ def test_code_that_is_not_ours_is_not_stored(store_url):
         assert objective.evaluate({"alpha": 0.1}).n_updates == 0
     with Database(store_url).reading() as session:
         assert session.scalar(select(func.count(MODELS.c.id))) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["truncated", "bit", "empty", "hostile"])
-def test_damaged_models_are_trained_again_and_replaced(store_url, damage):
-    objective_with(store_url).evaluate(AT)
-    database = Database(store_url)
-    with database.writing() as session:
-        rows = session.execute(select(MODELS.c.id, MODELS.c.payload)).all()
-        assert len(rows) > 8
-        for number, payload in rows:
-            damaged = {
-                "truncated": payload[:-1],
-                "bit": payload[:60] + bytes([payload[60] ^ 1]) + payload[61:],
-                "empty": b"",
-                "hostile": pickle.dumps(print),
-            }[damage]
-            session.execute(update(MODELS).where(MODELS.c.id == number).values(payload=damaged))
-    with pytest.warns(RuntimeWarning, match="invalid rows of treecv_models"):
-        result = objective_with(store_url).evaluate(AT)
-    assert result.n_updates_saved == 0
-    np.testing.assert_array_equal(result.test_score, expected().test_score)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        assert objective_with(store_url).evaluate(AT).n_updates == 0
 
 
 @pytest.mark.slow

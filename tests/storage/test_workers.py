@@ -51,21 +51,6 @@ def heartbeats(storage):
 
 
 @pytest.mark.slow  # it waits
-def test_three_workers_share_a_study_and_a_store(study, postgres_url):
-    finish(*(start(postgres_url, 4, "short") for _ in range(3)))
-    trials = study.trials
-    assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 12
-    evaluations = load_evaluations(postgres_url, study=study)
-    assert sorted(evaluations.trial_number) == list(range(12))
-    scores = load_fold_scores(postgres_url, study=study).groupby("trial_number").score
-    objective = make_objective("short")
-    for trial in trials:
-        expected = objective.evaluate(trial.params)
-        assert trial.value == expected.mean
-        assert list(scores.get_group(trial.number)) == expected.test_score.tolist()
-
-
-@pytest.mark.slow  # it waits
 def test_a_long_trial_keeps_its_heartbeat(study, postgres_url):
     """Heartbeats come from another thread of the worker, which training must let run."""
     storage = RDBStorage(postgres_url)
