@@ -82,15 +82,3 @@ def test_trials_with_the_same_steps_share_the_last_rows(table, pipeline, transfo
     for alpha in grid["learn__alpha"]:
         objective.evaluate({"learn__alpha": alpha})
     assert len(transformed) == 1
-
-
-def test_the_bytes_of_rows_are_counted(table, pipeline):
-    X, y = table
-    cache = ModelCache()
-    grid = {"prepare__size__degree": [1, 9]}
-    objective = treecv_objective(pipeline, X, y, cv=5, param_grid=grid, cache=cache)
-    objective.evaluate({"prepare__size__degree": 1})
-    before = cache.n_bytes
-    objective.evaluate({"prepare__size__degree": 9})
-    # 4 kinds, 10 powers and the intercept, padded to 16 numbers; the targets twice; the models.
-    assert cache.n_bytes - before > N_ROWS * (16 + 2) * 8

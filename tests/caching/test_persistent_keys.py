@@ -147,11 +147,6 @@ def test_pandas_missing_value_is_a_parameter():
     assert lasting_key(SimpleImputer(missing_values=pandas.NA)) != lasting_key(SimpleImputer())
 
 
-def test_the_version_is_in_the_key():
-    assert f"scikit-learn {version('scikit-learn')}".encode() in lasting_key(SVC)
-    assert f"numpy {version('numpy')}".encode() in lasting_key(np.log1p)
-
-
 @pytest.mark.parametrize(
     ("value", "why"),
     [

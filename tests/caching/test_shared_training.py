@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from threading import Event
 from threading import Thread
-import warnings
 
 from hypothesis import given
 from hypothesis import settings
@@ -118,7 +117,7 @@ def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
     estimators = FAMILIES[family]
     X, y = make(estimators[0], dtype, is_sparse)
     cache = ModelCache()
-    for cv in (2, 3, 8, 40, "loo"):
+    for cv in (2, 3, 40, "loo"):
         n_saved = 0
         alone = [tree_cross_validate(each, X, y, cv=cv, order=order) for each in estimators]
         for n_jobs in (1, 2):
@@ -133,7 +132,7 @@ def test_sharing_changes_no_bit(family, is_sparse, dtype, order):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.integers(0, 200_000),
     st.lists(
@@ -249,21 +248,6 @@ def test_a_scorer_after_a_loss_costs_nothing(cv, scoring):
         found = evaluate(objective_of(X, y, cache, cv=cv, scoring=scoring), estimator)
         assert found.n_updates == 0
         assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
-
-
-@pytest.mark.slow
-def test_a_scoring_after_another_costs_nothing_for_any_folds():
-    estimator = PegasosClassifier(0.1)
-    X, y = make(estimator, n_rows=4100)
-    cache = ModelCache()
-    evaluate(objective_of(X, y, cache, cv=2050, scoring="accuracy"), estimator)
-    for scoring in ("hinge", "error", "balanced_accuracy", "accuracy", make_scorer(zero_one_loss)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # folds that lack a class cause warnings
-            found = evaluate(objective_of(X, y, cache, cv=2050, scoring=scoring), estimator)
-            alone = tree_cross_validate(estimator, X, y, cv=2050, scoring=scoring)
-        assert found.n_updates == 0
-        assert_same(found, alone)
 
 
 def test_late_averaging_costs_what_follows():

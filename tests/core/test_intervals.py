@@ -391,14 +391,6 @@ def test_small_folds_of_equal_models_have_no_note():
         assert result.interval().note == ""
 
 
-def test_repeats_of_a_pooled_score(binary):
-    given = {"cv": 5, "scoring": pooled("roc_auc")}
-    result = tree_cross_validate(PegasosClassifier(), *binary, n_repeats=10, **given)
-    expected = np.std(result.test_score, ddof=1)
-    assert len(result.test_score) == 10 and result.std_over_repeats == expected
-    assert tree_cross_validate(PegasosClassifier(), *binary, **given).std_over_repeats is None
-
-
 # Comparisons.
 
 

@@ -217,7 +217,7 @@ def test_epochs_can_be_searched(estimator):
     space = {"n_epochs": IntDistribution(1, 4)}
     objective = treecv_objective(estimator, X, Y, param_distributions=space)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, n_trials=5)
+    study.optimize(objective, n_trials=3)
     for trial in study.trials:
         n_epochs = trial.params["n_epochs"]
         alone = tree_cross_validate(estimator, X, Y, n_epochs=n_epochs)
@@ -229,7 +229,7 @@ def test_epochs_can_be_searched(estimator):
 
 
 def test_epochs_in_a_grid():
-    grid = {"n_epochs": [1, 2, 3], "alpha": [1e-3, 1e-2]}
+    grid = {"n_epochs": [1, 3], "alpha": [1e-3, 1e-2]}
     search = TreeCVSearchCV(SGDClassifier(random_state=0), param_grid=grid, random_state=0)
     search.fit(X, Y)
     for number, params in enumerate(search.cv_results_["params"]):

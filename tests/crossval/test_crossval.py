@@ -468,14 +468,6 @@ def test_splitters_groups_and_fold_ids_are_one(binary):
         assert a.n_folds == len(np.unique(ids))
 
 
-def test_leave_one_out_by_any_name(binary):
-    X, y = binary
-    loo = tree_cross_validate(PegasosClassifier(), X, y, cv="loo", shuffle=False).test_score
-    for cv in (LeaveOneOut(), len(y), np.arange(len(y))):
-        found = tree_cross_validate(PegasosClassifier(), X, y, cv=cv, shuffle=False)
-        assert np.array_equal(found.test_score, loo)
-
-
 # Seeds and repeats.
 
 

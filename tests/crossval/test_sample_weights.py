@@ -128,27 +128,6 @@ def test_scores_weigh_the_rows_that_are_tested(model, kind, binary):
 # Training further: a replay by hand.
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    *pairs(
-        order=["fixed", "random"],
-        n_folds=[5, 16, 83],
-        model=[SGDClassifier(random_state=0, max_iter=1, tol=None), MultinomialNB()],
-    ),
-    ids=said,
-)
-def test_the_adapter_trains_with_weights(model, n_folds, order, binary, training_paths):
-    X, y = np.abs(binary[0]), binary[1]
-    method = "predict_proba" if isinstance(model, MultinomialNB) else "decision_function"
-    weights = weights_of(len(y))
-    options = {"cv": n_folds, "stratify": False, "order": order, "response_method": method}
-    options["method"] = "treecv"
-    found = tree_cross_val_predict(model, X, y, sample_weight=weights, **options)
-    for test, phases in training_paths(len(y), n_folds, order):
-        fitted = trained(model, X, y, weights, phases)
-        np.testing.assert_array_equal(found[test], getattr(fitted, method)(X[test]))
-
-
 def trained(model, X, y, weights, phases):
     """Return a clone trained phase by phase; scikit-learn refuses phases without any weight."""
     model = clone(model)

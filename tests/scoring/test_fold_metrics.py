@@ -262,19 +262,6 @@ def test_influence_is_the_derivative_by_the_weight(name, weighted):
     np.testing.assert_allclose(influence, derivatives, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["average_precision", "f1", "r2", "roc_auc"])
-def test_influence_gives_the_standard_error_of_a_bootstrap(name):
-    case = random_case(name, 400, 1, seed=6, weighted=False)
-    rng, rows = np.random.default_rng(7), np.arange(400)
-    scores = [
-        case.one(rows, rng.multinomial(400, np.full(400, 1 / 400)).astype(float))[0]
-        for _ in range(200)
-    ]
-    standard_error = np.sqrt(np.square(case.metric.influence(*case.arguments)).sum())
-    assert standard_error == pytest.approx(np.std(scores), rel=0.15)
-
-
 @pytest.mark.parametrize(
     ("name", "response", "targets"),
     [

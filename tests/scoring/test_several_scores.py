@@ -316,24 +316,6 @@ def test_the_note_lists_the_front(data, tmp_path):
         plot(study, store)
 
 
-def test_a_grid_of_several_objectives_is_visited_once(data):
-    grid = {"alpha": [0.01, 0.1, 1.0, 10.0]}
-    X, y = data
-    objective = treecv_objective(
-        PegasosClassifier(),
-        X,
-        y,
-        param_grid=grid,
-        scoring=["error", "roc_auc"],
-        optimize=["error", "roc_auc"],
-    )
-    study = optuna.create_study(
-        directions=objective.directions, sampler=objective.grid_sampler(seed=0)
-    )
-    study.optimize(objective)
-    assert sorted(trial.params["alpha"] for trial in study.trials) == grid["alpha"]
-
-
 def test_trials_are_pruned_by_the_optimised_score(data):
     objective = objective_of(data, optimize="roc_auc", report="folds", cv=8)
     study = optuna.create_study(direction="maximize", pruner=optuna.pruners.NopPruner())
