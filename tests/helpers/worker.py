@@ -1,4 +1,4 @@
-"""A worker of tests/storage/test_workers.py: python worker.py STORAGE STORE TRIALS WHAT GRACE.
+"""A worker of tests/storage/test_leases.py: python worker.py STORAGE STORE WHAT GRACE.
 
 With WHAT "stuck" it stops for ever as soon as it has written a model to the store. A trial counts
 as stale after GRACE seconds without a heartbeat.
@@ -53,7 +53,7 @@ def stop_after_a_write():
 
 
 if __name__ == "__main__":
-    url, store, n_trials, what, grace = sys.argv[1:]
+    url, store, what, grace = sys.argv[1:]
     write_all()
     if what == "stuck":
         stop_after_a_write()
@@ -64,4 +64,4 @@ if __name__ == "__main__":
         heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=3),
     )
     study = optuna.load_study(study_name="together", storage=storage)
-    study.optimize(make_objective(what, store), n_trials=int(n_trials))
+    study.optimize(make_objective(what, store), n_trials=1)

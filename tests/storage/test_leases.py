@@ -10,12 +10,14 @@ from itertools import product
 from pathlib import Path
 import pickle
 import runpy
+import signal
 from threading import Barrier
 from threading import Event
 from threading import Thread
 import time
 
 import optuna
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from processes import Script
 import pytest
@@ -28,6 +30,7 @@ from sqlalchemy import update
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.engines.treecv import engine as treecv
 from optuna_treecv.history import load_evaluations
+from optuna_treecv.history import load_fold_scores
 from optuna_treecv.storage import database as database_module
 from optuna_treecv.storage import model_store
 from optuna_treecv.storage.database import Database
@@ -63,10 +66,12 @@ def now(monkeypatch):
     return time_now
 
 
-def until(condition):
-    begin = time.monotonic()
+def until(condition, worker=None):
+    """Wait for an event, which a process that has ended does not cause any more."""
+    latest = time.monotonic() + 300
     while not condition():
-        assert time.monotonic() - begin < 120
+        assert worker is None or worker.poll() is None, worker.stderr.read()
+        assert time.monotonic() < latest
         time.sleep(0.01)
 
 
@@ -633,3 +638,68 @@ def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
     trained = [int(worker.said[-1].removeprefix("trained ")) for worker in both]
     assert min(trained) > 0 and sum(trained) == n_updates(study.trials)
     assert expiries(store_url) == []
+
+
+# Long trials of processes on a real server.
+
+
+LONG_WORKER = Path(__file__).parents[1] / "helpers" / "worker.py"
+make_long_objective = runpy.run_path(str(LONG_WORKER))["make_objective"]
+
+
+@pytest.fixture
+def study(postgres_url):
+    return optuna.create_study(study_name="together", storage=RDBStorage(postgres_url))
+
+
+def start(url, what, grace=600):
+    return Script(LONG_WORKER, url, url, what, str(grace))
+
+
+def heartbeats(storage):
+    """Return when the trials have shown last that they are running."""
+    with storage.engine.connect() as connection:
+        return set(connection.scalars(text("SELECT heartbeat FROM trial_heartbeats")))
+
+
+@pytest.mark.slow  # it waits
+def test_a_long_trial_keeps_its_heartbeat(study, postgres_url):
+    """Heartbeats come from another thread of the worker, which training must let run."""
+    storage = RDBStorage(postgres_url)
+    long, seen = start(postgres_url, "long"), set()
+
+    def count():
+        seen.update(heartbeats(storage))
+        return len(seen) > 4
+
+    until(count, long)
+    assert [trial.state for trial in study.trials] == [TrialState.RUNNING]
+    long.kill()
+    long.wait()
+
+
+@pytest.mark.slow
+def test_a_killed_trial_goes_on(study, postgres_url):
+    worker = start(postgres_url, "stuck", grace=3)
+    assert worker.stdout.readline() == "written\n", worker.stderr.read()
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    assert [trial.state for trial in study.trials] == [TrialState.RUNNING]
+    storage = RDBStorage(postgres_url, heartbeat_interval=1, grace_period=3)
+    until(lambda: storage._get_stale_trial_ids(study._study_id))
+    other = start(postgres_url, "goes on", grace=3)
+    assert other.wait(600) == 0, other.stderr.read()
+    stale, retried = study.trials
+    assert (stale.state, retried.state) == (TrialState.FAIL, TrialState.COMPLETE)
+    expected = make_long_objective("goes on").evaluate(stale.params)
+    assert retried.value == expected.mean
+    evaluations = load_evaluations(postgres_url, study=study).set_index("trial_number")
+    done, saved = evaluations.loc[retried.number, ["n_updates", "n_updates_saved"]]
+    assert done == retried.user_attrs["treecv"]["n_updates"]
+    assert done + saved == expected.n_updates
+    # The worker was killed between two writes, after a phase of training on half of the rows.
+    assert 10_000 <= saved < expected.n_updates
+    scores = load_fold_scores(postgres_url, study=study)
+    # The killed worker may have recorded scores, too, before the trial could name them.
+    own = scores[scores.trial_number == retried.number]
+    assert list(own.score) == expected.test_score.tolist()
