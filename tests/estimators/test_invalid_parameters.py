@@ -358,10 +358,7 @@ def entries(estimator):
         "many": lambda: tree_cross_validate_many([estimator, estimator], *BAD),
         "out of fold": lambda: tree_cross_val_predict(estimator, *BAD),
         "objective": lambda: treecv_objective(
-            estimator,
-            BAD_ROWS,
-            LABELS,
-            param_distributions={"shuffle": CategoricalDistribution([0])},
+            estimator, *BAD, param_distributions={"shuffle": CategoricalDistribution([0])}
         ),
         "trial": lambda: treecv_objective(lambda trial: estimator, *BAD).evaluate({}),
         "fit": lambda: estimator.fit(*BAD),
