@@ -101,6 +101,13 @@ def assert_same(found, expected):
     assert found.n_updates + found.n_updates_saved == expected.n_updates
 
 
+def check(cache, estimator, X, y, **options):
+    """Return the result with a cache, which is checked to be that without one."""
+    found = evaluate(objective_of(X, y, cache, **options), estimator)
+    assert_same(found, tree_cross_validate(estimator, X, y, **options))
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
@@ -185,8 +192,7 @@ def test_scores_that_outlive_their_outputs():
     for _ in range(2):
         evaluate(objective_of(X, y, cache, cv=8, scoring="accuracy"), estimator)
         cache.max_bytes = 2**20
-    found = evaluate(objective_of(X, y, cache, cv=8), estimator)
-    assert_same(found, tree_cross_validate(estimator, X, y, cv=8))
+    check(cache, estimator, X, y, cv=8)
 
 
 @pytest.mark.slow
@@ -205,8 +211,7 @@ def test_scores_belong_to_their_targets(estimator, scoring, targets):
     cache = ModelCache()
     values = []
     for change in targets * 2:
-        found = evaluate(objective_of(X, change(y), cache, scoring=scoring), estimator)
-        assert_same(found, tree_cross_validate(estimator, X, change(y), scoring=scoring))
+        found = check(cache, estimator, X, change(y), scoring=scoring)
         values.append(found.mean)
     assert values[0] != values[1]
 
@@ -224,8 +229,7 @@ def test_a_metric_may_write_into_predictions():
     scorer = make_scorer(metric)
     cache = ModelCache()
     for scoring in (scorer, None, scorer, None):
-        found = evaluate(objective_of(X, y, cache, scoring=scoring), estimator)
-        assert_same(found, tree_cross_validate(estimator, X, y, scoring=scoring))
+        check(cache, estimator, X, y, scoring=scoring)
         for predicted in kept:
             predicted[:] = 7
 
@@ -245,9 +249,8 @@ def test_a_scorer_after_a_loss_costs_nothing(cv, scoring):
     cache = ModelCache()
     evaluate(objective_of(X, y, cache, cv=cv), estimator)
     for _ in range(2):
-        found = evaluate(objective_of(X, y, cache, cv=cv, scoring=scoring), estimator)
+        found = check(cache, estimator, X, y, cv=cv, scoring=scoring)
         assert found.n_updates == 0
-        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring))
 
 
 def test_late_averaging_costs_what_follows():
@@ -346,8 +349,7 @@ def test_what_was_evaluated_before_changes_no_score(name, cv):
     X, y = make(PegasosClassifier(), np.float32)
     cache = ModelCache()
     for estimator, options in SEQUENCES[name]:
-        found = evaluate(objective_of(X, y, cache, cv=cv, **options), estimator)
-        assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, **options))
+        found = check(cache, estimator, X, y, cv=cv, **options)
     if name in ("random orders", "repeats"):
         assert found.n_updates_saved > 0
 
@@ -360,8 +362,7 @@ def test_another_class_shares_nothing():
     X, y = make(PegasosClassifier())
     cache = ModelCache()
     for estimator in (GaussianNB(), Other()):
-        found = evaluate(objective_of(X, y, cache, cv=5), estimator)
-        assert_same(found, tree_cross_validate(estimator, X, y, cv=5))
+        found = check(cache, estimator, X, y, cv=5)
         assert found.n_updates_saved == 0
 
 
@@ -372,8 +373,7 @@ def test_only_models_that_are_worth_it_are_kept(monkeypatch):
     for cv in (2048, 4096, "loo"):
         for alpha in (0.1, 0.1 * (1 + 1e-9), 0.2):
             estimator = PegasosClassifier(alpha)
-            found = evaluate(objective_of(X, y, cache, cv=cv, scoring="hinge"), estimator)
-            assert_same(found, tree_cross_validate(estimator, X, y, cv=cv, scoring="hinge"))
+            check(cache, estimator, X, y, cv=cv, scoring="hinge")
     # Rows of ten numbers: models of at least 4096 / (10 * 8 * 3) = 17 rows, and results.
     assert 3 * 3 * 2 * 128 < len(cache) < 3 * 3 * (2 * 256 + 40)
 

@@ -397,6 +397,14 @@ def test_small_folds_of_equal_models_have_no_note():
 IDS_OF_90 = np.repeat([0, 1, 2], [50, 30, 10])
 
 
+def weak_and_strong(X, y, **options):
+    """Return results of a small and of a large penalty."""
+    return [
+        tree_cross_validate(PegasosClassifier(alpha=alpha), X, y, **options)
+        for alpha in (1e-3, 1.0)
+    ]
+
+
 def folds_of_five(X, y):
     """Return the rows of the five folds that ``tree_cross_validate`` makes."""
     cut = (
@@ -407,12 +415,7 @@ def folds_of_five(X, y):
 
 def test_differences_by_rows_of_groups_warn(binary):
     X, y = binary
-    one, other = (
-        tree_cross_validate(
-            PegasosClassifier(alpha=alpha), X, y, cv=5, groups=np.arange(83) // 4, row_losses=True
-        )
-        for alpha in (1e-3, 1.0)
-    )
+    one, other = weak_and_strong(X, y, cv=5, groups=np.arange(83) // 4, row_losses=True)
     with pytest.warns(
         UserWarning, match="compare: the interval assumes that rows are independent"
     ):
@@ -431,10 +434,7 @@ def test_scorers_of_ones_own_must_be_the_same(binary):
 
 def test_a_difference_by_rows_is_that_of_the_losses(binary):
     X, y = binary
-    one, other = (
-        tree_cross_validate(PegasosClassifier(alpha=alpha), X, y, cv=5, row_losses=True)
-        for alpha in (1e-3, 1.0)
-    )
+    one, other = weak_and_strong(X, y, cv=5, row_losses=True)
     found = one.compare(other, level=0.9)
     differences = one.row_losses.astype(float) - other.row_losses
     shares = np.zeros(83)
@@ -454,9 +454,7 @@ def test_a_difference_by_rows_is_that_of_the_losses(binary):
 
 def test_a_difference_by_folds_is_a_paired_t_test(binary):
     X, y = binary
-    one, other = (
-        tree_cross_validate(PegasosClassifier(alpha=alpha), X, y, cv=7) for alpha in (1e-3, 1.0)
-    )
+    one, other = weak_and_strong(X, y, cv=7)
     found = one.compare(other)
     paired = stats.ttest_rel(one.test_score, other.test_score)
     assert found.mean / found.std_error == pytest.approx(paired.statistic, rel=1e-12)
@@ -468,17 +466,8 @@ def test_a_difference_by_folds_is_a_paired_t_test(binary):
 def test_a_difference_by_weighted_rows(make_data):
     X, y = make_data(90, 3)
     weights = np.random.default_rng(0).uniform(0.1, 2.0, 90)
-    one, other = (
-        tree_cross_validate(
-            PegasosClassifier(alpha=alpha),
-            X,
-            y,
-            cv=IDS_OF_90,
-            sample_weight=weights,
-            row_losses=True,
-        )
-        for alpha in (1e-3, 1.0)
-    )
+    options = {"sample_weight": weights, "row_losses": True}
+    one, other = weak_and_strong(X, y, cv=IDS_OF_90, **options)
     d = one.row_losses.astype(float) - other.row_losses
     shares = np.zeros(90)
     for fold in range(3):
@@ -486,14 +475,9 @@ def test_a_difference_by_weighted_rows(make_data):
         shares[rows] = weights[rows] / weights[rows].sum() / 3
     error = np.sqrt(np.sum(shares**2 * (d - (one.mean - other.mean)) ** 2))
     assert one.compare(other).std_error == pytest.approx(error, rel=1e-12)
-    loo, beside = (
-        tree_cross_validate(
-            PegasosClassifier(alpha=alpha), X, y, cv="loo", sample_weight=weights, row_losses=True
-        )
-        for alpha in (1e-3, 1.0)
-    )
-    by_rows = loo.compare(beside)
-    paired = stats.ttest_rel(loo.test_score, beside.test_score)
+    one, other = weak_and_strong(X, y, cv="loo", **options)
+    by_rows = one.compare(other)
+    paired = stats.ttest_rel(one.test_score, other.test_score)
     # Each fold counts alike, whatever the weight of its row.
     expected = by_rows.mean / paired.statistic * np.sqrt(89 / 90)
     assert by_rows.std_error == pytest.approx(expected, rel=1e-9)
@@ -544,9 +528,7 @@ def test_other_rows_do_not_compare(binary):
 def test_repeats_compare(binary):
     X, y = binary
     cv = RepeatedKFold(n_splits=4, n_repeats=3, random_state=0)
-    one, other = (
-        tree_cross_validate(PegasosClassifier(alpha=alpha), X, y, cv=cv) for alpha in (1e-3, 1.0)
-    )
+    one, other = weak_and_strong(X, y, cv=cv)
     found = one.compare(other)
     d = one.test_score - other.test_score
     assert found.std_error == pytest.approx(np.std(d, ddof=1) / np.sqrt(4), rel=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait
 from contextlib import closing
 from contextlib import contextmanager
@@ -38,7 +39,6 @@ from sqlalchemy import select
 from sqlalchemy import text
 from sqlalchemy import update
 from sqlalchemy.exc import OperationalError
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from optuna_treecv import PegasosClassifier
@@ -81,6 +81,11 @@ def in_processes(n: int, work: Callable[[int], None]) -> None:
         process.join(120)
         assert process.exitcode == 0
     assert failures.empty(), failures.get()
+
+
+def in_threads(n: int, work: Callable[[int], None]) -> None:
+    with ThreadPoolExecutor(n) as pool:
+        list(pool.map(work, range(n)))
 
 
 def schema_of(database: Database) -> dict[str, object]:
@@ -424,11 +429,7 @@ def test_writers_wait_for_each_other(store_url, kind):
     if kind == "processes":
         in_processes(4, count)
     else:
-        threads = [threading.Thread(target=count, args=(i,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(4, count)
     with database.reading() as session:
         assert session.scalar(select(func.min(SCHEMA.c.version))) == -1000 + 40
 
@@ -459,25 +460,16 @@ def test_threads_share_the_one_connection_of_a_static_pool():
         "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
     )
     database = Database(engine)
-    failures = []
 
     def work(i: int) -> None:
-        try:
-            for _ in range(20):
-                with database.writing() as session:
-                    session.execute(update(SCHEMA).values(version=SCHEMA.c.version + 1))
-                    time.sleep(0.0005)
-                    if i == 0:
-                        session.rollback()
-        except SQLAlchemyError as error:
-            failures.append(error)
+        for _ in range(20):
+            with database.writing() as session:
+                session.execute(update(SCHEMA).values(version=SCHEMA.c.version + 1))
+                time.sleep(0.0005)
+                if i == 0:
+                    session.rollback()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(4, work)
     with database.reading() as session:
         assert session.scalars(select(SCHEMA.c.version)).one() == SCHEMA_VERSION + 60
 
