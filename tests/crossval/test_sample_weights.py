@@ -7,7 +7,6 @@ import warnings
 from ids import said
 import numpy as np
 import optuna
-from pairs import pairs
 import pandas as pd
 import pytest
 from sklearn.base import clone
@@ -235,13 +234,12 @@ SPLITTERS = {
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows", "ignore:.*is fitted")
+@pytest.mark.parametrize("kind", SPLITTERS)
+@pytest.mark.parametrize("method", ["auto", "standard", "fit"])
 @pytest.mark.parametrize(
-    *pairs(
-        kind=SPLITTERS,
-        method=["auto", "standard", "fit"],
-        model=[SGDClassifier(random_state=0, max_iter=2, tol=None), PegasosClassifier(alpha=0.1)],
-    ),
-    ids=said,
+    "model",
+    [SGDClassifier(random_state=0, max_iter=2, tol=None), PegasosClassifier(alpha=0.1)],
+    ids=lambda model: type(model).__name__,
 )
 def test_nothing_of_a_fold_reaches_its_own_model(kind, method, model, binary):
     X, y = binary
@@ -284,16 +282,14 @@ def test_nothing_of_a_fold_reaches_its_own_model(kind, method, model, binary):
 MODELS = [
     PegasosClassifier(alpha=0.1),
     SGDClassifier(random_state=0, max_iter=1, tol=None),
-    LogisticRegression(),
     make_pipeline(StandardScaler(), LogisticRegression()),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    *pairs(model=MODELS, what=["sample_weight", "score_weight"], scoring=["hinge", "roc_auc"]),
-    ids=said,
-)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("what", ["sample_weight", "score_weight"])
+@pytest.mark.parametrize("scoring", ["hinge", "roc_auc"])
 def test_a_shared_cache_tells_weights_apart(model, what, scoring, binary):
     X, y = binary
     cache = ModelCache()
