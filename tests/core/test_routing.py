@@ -383,65 +383,48 @@ def test_folds_without_weight(method, binary):
         tree_cross_validate(SGD, X, y, cv=chain, method=method, sample_weight=late)
 
 
+NEIGHBORS, PIPELINE = KNeighborsClassifier(), make_pipeline(StandardScaler(), LogisticRegression())
+NO_WEIGHTS = "sample_weight must be None for {}, because {} of {} takes no sample_weight"
+OF_FIT = NO_WEIGHTS.format("{}", "fit", "KNeighborsClassifier")
+OF_PARTIAL_FIT = NO_WEIGHTS.format("PassiveAggressiveLike", "partial_fit", "PassiveAggressiveLike")
+NO_STEP = "params must name a step of the Pipeline and an argument of its fit, got "
+START = {"coef_init": np.zeros((1, 5))}
+
+
 @pytest.mark.parametrize(
     ("model", "given", "message"),
     [
+        (NEIGHBORS, {}, OF_FIT.format("KNeighborsClassifier") + "."),
+        (make_pipeline(StandardScaler(), NEIGHBORS), {}, OF_FIT.format("Pipeline") + "."),
         (
-            KNeighborsClassifier(),
-            {},
-            "sample_weight must be None for KNeighborsClassifier, because fit of "
-            "KNeighborsClassifier takes no sample_weight.",
+            *(PassiveAggressiveLike(), {"method": "treecv"}),
+            f"{OF_PARTIAL_FIT}; use method='fit' instead.",
         ),
+        (PassiveAggressiveLike(), {"method": "standard"}, OF_PARTIAL_FIT),
         (
-            make_pipeline(StandardScaler(), KNeighborsClassifier()),
-            {},
-            "sample_weight must be None for Pipeline, because fit of KNeighborsClassifier takes "
-            "no sample_weight.",
-        ),
-        (
-            PassiveAggressiveLike(),
-            {"method": "treecv"},
-            "sample_weight must be None for PassiveAggressiveLike, because partial_fit of "
-            "PassiveAggressiveLike takes no sample_weight; use method='fit' instead.",
-        ),
-        (
-            PassiveAggressiveLike(),
-            {"method": "standard"},
-            "sample_weight must be None for PassiveAggressiveLike, because partial_fit of ",
-        ),
-        (
-            SGD,
-            {"method": "treecv", "params": {"coef_init": np.zeros((1, 5))}},
+            *(SGD, {"method": "treecv", "params": START}),
             "params must be None for SGDClassifier, because partial_fit does not receive the "
             "arguments in params ('coef_init'); use method='fit' instead.",
         ),
         (
-            LogisticRegression(),
-            {"params": {"sample_weights": 1}},
+            *(LogisticRegression(), {"params": {"sample_weights": 1}}),
             "params must contain only arguments of the fit of LogisticRegression, got "
             "'sample_weights'.",
         ),
         (
-            make_pipeline(StandardScaler(), LogisticRegression()),
-            {"params": {"sample_weight": 1}},
-            "params must name a step of the Pipeline and an argument of its fit, got "
-            "'sample_weight'; use, for example, 'logisticregression__sample_weight' instead.",
+            *(PIPELINE, {"params": {"sample_weight": 1}}),
+            f"{NO_STEP}'sample_weight'; use, for example, 'logisticregression__sample_weight' ",
         ),
-        (
-            make_pipeline(StandardScaler(), LogisticRegression()),
-            {"params": {"pca__sample_weight": 1}},
-            "params must name a step of the Pipeline and an argument of its fit, got ",
-        ),
+        (PIPELINE, {"params": {"pca__sample_weight": 1}}, NO_STEP),
         (LogisticRegression(), {"params": [1]}, "params must be None or a dict of arguments of"),
         (SGD, {"params": {1: 2}}, "params must have names of arguments as keys, got [1]."),
         (SGD, {"score_weight": "other"}, "score_weight must be 'same', None or one weight per"),
         (
-            SGD,
-            {"params": {"sample_weight": np.ones(83)}},
+            *(SGD, {"params": {"sample_weight": np.ones(83)}}),
             "sample_weight must be None if params['sample_weight'] gives the weights, because ",
         ),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=range(12),
 )
 def test_what_an_estimator_does_not_take(model, given, message, binary, weights):
     X, y = binary
