@@ -32,6 +32,8 @@ from optuna_treecv.report import plot_parameters
 from optuna_treecv.reporting.cli import main
 
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
+# For what does not depend on the kind of the database.
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]
 
 pytestmark = [
@@ -152,6 +154,7 @@ def test_a_scorer_of_ones_own_is_no_other_of_the_same_name(data):
         assert result.scores["own"].mean == 7 != result.scores["theirs"].mean
 
 
+@on_sqlite
 def test_fits_keep_all_scores_of_a_fold(data, store_url):
     X, y = data
     store = store_url
@@ -231,6 +234,7 @@ def test_the_first_score_is_optimised_unless_another_is_named(data):
         assert list(trial.user_attrs) == ["treecv"]
 
 
+@on_sqlite
 def test_a_study_of_several_objectives(data, store_url):
     store = store_url
     objective = objective_of(data, optimize=["roc_auc", "error"], store=store)
@@ -266,6 +270,7 @@ def test_a_study_of_several_objectives(data, store_url):
     assert fitted.alpha == study.best_trials[0].params["alpha"]
 
 
+@on_sqlite
 def test_several_scores_of_a_trial_are_one_evaluation(data, store_url, capsys):
     store = store_url
     study = optuna.create_study(study_name="several")

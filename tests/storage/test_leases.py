@@ -41,6 +41,8 @@ from optuna_treecv.storage.tables import MODELS
 
 WORKER = Path(__file__).parents[1] / "helpers" / "grid_worker.py"
 make_objective = runpy.run_path(str(WORKER))["make_objective"]
+# For what does not depend on the kind of the database.
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 NAMES = ["aa", "bb", "cc"]
 
 
@@ -348,6 +350,7 @@ def n_updates(trials):
     return sum(trial.user_attrs["treecv"]["n_updates"] for trial in trials)
 
 
+@on_sqlite
 @pytest.mark.slow
 def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks):
     objective = make_objective(store_url, batch_size=24)
@@ -388,6 +391,7 @@ def test_points_that_others_are_at_are_left_out(store_url, walks):
         assert leases_of(store_url).leased_keys() == set(held)
 
 
+@on_sqlite
 @pytest.mark.slow
 @pytest.mark.parametrize("is_found", [True, False])
 def test_who_has_to_wait_walks_the_rest_first(store_url, walks, waits, is_found):
@@ -467,6 +471,7 @@ class Pruner(optuna.pruners.BasePruner):
         return self.outcome
 
 
+@on_sqlite
 @pytest.mark.slow
 @pytest.mark.parametrize("outcome", [False, True, RuntimeError()])
 def test_the_owner_of_a_lone_point_ends_is_pruned_or_fails(store_url, waits, outcome):
@@ -531,6 +536,7 @@ def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypa
     assert waiting.end() == make_objective().evaluate(params).mean
 
 
+@on_sqlite
 @pytest.mark.slow
 def test_damaged_results_are_computed(store_url):
     objective = make_objective(store_url)
@@ -544,6 +550,7 @@ def test_damaged_results_are_computed(store_url):
     assert_as_alone(store_url, study.trials)
 
 
+@on_sqlite
 @pytest.mark.slow
 def test_the_next_trial_counts_a_batch_whose_trial_is_lost(store_url, monkeypatch, walks):
     """Each row update of the batch counts once, and for no later study."""

@@ -36,6 +36,8 @@ from optuna_treecv.storage.tables import MODELS
 
 STEP = {"step_size": FloatDistribution(1e-3, 1.0, log=True)}
 AT = {"step_size": 0.1}
+# For what does not depend on the kind of the database.
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 ALPHAS = [0.0, 1e-3, 1e-2, 0.1, 1.0]
 ALPHAS_OF_GRID = np.geomspace(1e-3, 1.0, 16).tolist()
 
@@ -108,6 +110,7 @@ def test_a_pruned_trial_is_in_the_store(store_url):
     assert len(load_fold_scores(store_url, study=study)) == 4
 
 
+@on_sqlite
 @pytest.mark.slow
 def test_the_record_survives_copies_new_names_and_deletion(store_url, tmp_path):
     storage = f"sqlite:///{tmp_path / 'study.db'}"
@@ -165,6 +168,7 @@ def test_a_worker_takes_two_connections_and_two_commits_per_trial(
     assert n_trials <= len(commits) <= 2 * n_trials
 
 
+@on_sqlite
 @pytest.mark.slow
 @pytest.mark.parametrize("cv", [8, 1100])
 def test_a_later_run_finds_the_models(store_url, cv):
@@ -183,6 +187,7 @@ def n_models(store_url):
         return session.scalar(select(func.count(MODELS.c.id)))
 
 
+@on_sqlite
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("space", "is_written"),
@@ -213,6 +218,7 @@ def test_a_long_trial_is_written_while_it_runs(store_url):
     assert n_models(store_url) > 8
 
 
+@on_sqlite
 def test_shared_models_have_room_for_what_was_asked(store_url):
     data = make(2000)
     for max_bytes in (100_000, 0):
@@ -231,6 +237,7 @@ def test_room_in_the_store_must_be_a_number_of_bytes(tmp_path, room):
     assert not list(tmp_path.iterdir())
 
 
+@on_sqlite
 def test_models_of_another_length_are_not_taken(store_url):
     objective_with(store_url).evaluate(AT)
     store = ModelStore(Database(store_url))
@@ -243,6 +250,7 @@ def test_models_of_another_length_are_not_taken(store_url):
     np.testing.assert_array_equal(result.test_score, expected().test_score)
 
 
+@on_sqlite
 def test_code_that_is_not_ours_is_not_stored(store_url):
     class Mine(AveragedSGDClassifier):
         pass
@@ -375,6 +383,7 @@ def test_a_newer_version_changes_the_tables_meanwhile(store_url, change):
         assert trial.value == result.mean
 
 
+@on_sqlite
 @pytest.mark.slow
 def test_two_versions_share_a_store_but_no_model(store_url, monkeypatch):
     """Each finds its own models, and both read all records."""
