@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import pytest
-from recorder import recurrence
 
 from optuna_treecv.engines.treecv.sweeps import piece_bounds
 from optuna_treecv.engines.treecv.sweeps import Sweep
