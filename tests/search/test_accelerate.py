@@ -151,7 +151,7 @@ def test_cross_validations_have_the_same_results(calls):
     ("name", "options"), [("LassoCV", {}), ("ElasticNetCV", {"l1_ratio": [0.5, 0.9]})]
 )
 def test_paths_have_the_same_penalties(name, options, calls, monkeypatch):
-    monkeypatch.setattr(stand_ins, "_LEAST_NUMBERS", 0)
+    monkeypatch.setattr(stand_ins, "_MIN_ENTRIES", 0)
     Z, z = make_regression(300, 8, n_informative=3, noise=5.0, random_state=0)
     for more in ({}, {"alphas": [0.01, 1.0, 0.1]}, {"fit_intercept": False, "cv": 3}):
         options |= {"alphas": 20, "tol": 1e-9, **more}
