@@ -94,6 +94,7 @@ class RandomizedSearchCV(TreeCVSearchCV):
 
 #: The cases that fail.
 EXPECTED = {
+    "test_grid_search_no_score": WORDS,
     "test_no_refit": WORDS,
     "test_grid_search_failing_classifier": WORDS,
     "test_callable_multimetric_error_on_invalid_key": WORDS,
