@@ -305,8 +305,8 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
         if row_range is None:
             raise ValueError(
                 f"loss_range must be given for method='hoeffding' of {scores.name!r}, whose "
-                "values for single rows have no bounds; use, for example, loss_range=(0, 10) if "
-                "no row can score less or more."
+                "scores of single rows are not bounded on both sides; use bounds that hold for "
+                "every row, for example loss_range=(0, 10), or (-10, 0) for negative scores."
             )
         return row_range
     try:

@@ -338,7 +338,7 @@ class Run:
         self._check_scores()
 
     def _check_scores(self) -> None:
-        """Raise an error if a score is unknown; warn if a score is not finite."""
+        """Raise an error if all folds were tried and a score is unknown; warn if not finite."""
         request, book = self.request, self.book
         scores = book.scores[request.scoring.optimized[0]]
         pooled_scores = book.pooled[request.scoring.optimized[0], :, 0]

@@ -138,7 +138,7 @@ def in_columns(
     columns = np.reshape(response, (len(response), -1))
     expected = n_columns(method, classes, n_targets)
     if columns.shape[1] != expected:
-        purpose = "one per target" if method == "predict" else "as scores of the classes of y need"
+        purpose = "one per target" if method == "predict" else "which scores of these classes need"
         raise ValueError(
             f"{method} of {type(estimator).__name__} must return {expected} "
             f"column{'s' * (expected > 1)}, {purpose}, got {columns.shape[1]}."

@@ -458,7 +458,7 @@ class Table:
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
             raise NotAheadError(
-                f"the statistics of its steps for {n_folds:,} folds would need too much memory"
+                f"the statistics of transformers for {n_folds:,} folds would need too much memory"
             )
         are_refitted = len(self._filled) and any(
             part.step.strategy != "mean" for part, _ in self._running if _fills(part)

@@ -652,7 +652,7 @@ class TreeCVSearchCV(BaseSearchCV):
             if name in ("best_estimator_", "n_features_in_") and not self.refit:
                 raise AttributeError(
                     f"This {type(self).__name__} instance was initialized with `refit=False`. "
-                    f"{name} is available only with refit=True."
+                    f"{name} is available only if refit is not False."
                 ) from None
             if error.__cause__ is None:
                 raise

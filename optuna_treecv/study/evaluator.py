@@ -318,8 +318,7 @@ class Evaluator:
             return None
         if self.cross_validation.settings.report is None:
             pruner.warn_once(
-                "RacingPruner has no effect with report=None; use report='progressive', or "
-                "report='folds' with method='fit', instead."
+                "RacingPruner has no effect with report=None; use report='auto' instead."
             )
             return None
         if run.early_report_error:

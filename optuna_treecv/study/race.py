@@ -427,7 +427,7 @@ def _best_reported(study: optuna.Study) -> FrozenTrial | None:
 
 
 def _incumbent_of(trial: FrozenTrial, run: Run, losses: RaceLosses | None) -> Incumbent | None:
-    """Return the incumbent for another worker's trial, whose losses are computed again.
+    """Return the incumbent for a trial of another process, whose losses are computed again.
 
     Return None if trials are compared in the first pass and the trial's method has none. Ensembles
     are not grown again, because this would take too long; their incumbents have no losses.

@@ -107,9 +107,9 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     is_best = settings.n_estimators is not None
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
-            f"n_estimators must be 'best' for {name_of(last)} with early stopping after "
-            f"{patience} trees without a better score, because only the mean score of the folds "
-            "can decide when to stop (fit would need a validation set), got None."
+            "n_estimators, an argument beside cv, must be 'best', got None, because "
+            f"{name_of(last)} stops after {patience} trees without a better score, and only the "
+            "mean score of the folds can decide when (fit would need a validation set)."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
     # Boosted trees are fitted to the residuals of the trees before them. A truncated tree would

@@ -574,7 +574,7 @@ class LinearSVMFolds(GLMFolds):
     def why_not_leave_one_out(
         cls, estimator: Estimator, scaler: StandardScaler | None, facts: Facts
     ) -> str:
-        """Also return the reason that the loss is not twice differentiable."""
+        """Extend the reasons of the base class: the loss may not be twice differentiable."""
         if getattr(estimator, "epsilon", 1) > 0:
             return "its loss is not twice differentiable"
         return super().why_not_leave_one_out(estimator, scaler, facts)

@@ -125,7 +125,7 @@ class TreePlan(WalkedPlan):
         )
 
     def early(self, training: Training) -> Generator[RowProgress]:
-        """Yield the progressive scores of the first pass, then the scores of 16 nested folds."""
+        """Yield the progressive scores of the first pass, then the scores of 16 coarse folds."""
         training.first_pass = FirstPass(training)
         yield from training.first_pass.events()
 

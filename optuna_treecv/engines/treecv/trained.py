@@ -252,8 +252,8 @@ class TrainedPlan(Plan):
             prepared, labels = prepared.astype(np.intp), rows.classes
             if labels is not None and np.any(prepared < 0):
                 raise ValueError(
-                    f"{name_of(candidate)} predicts no class, because it has not been trained on "
-                    "any class yet, or predicts a label that is not a class of y."
+                    f"{name_of(candidate)} must predict classes of y, but either it has not been "
+                    "trained on any class yet, or it predicts another label."
                 )
         return in_given_order(prepared, rows.order, labels)
 

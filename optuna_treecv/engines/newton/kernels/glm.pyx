@@ -1,7 +1,7 @@
 """Loops over the rows of generalised linear models: products of columns, and derivatives of losses.
 
-Sparse rows are three arrays in CSR format: ``values``, ``columns`` and ``starts``. A lane is one of several models whose
-predictors are adjacent in memory and computed together.
+Sparse rows are three arrays in CSR format: ``values``, ``columns`` and ``starts``. A lane is one of several models
+whose predictors are adjacent in memory and computed together.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Streaming SVRG for many step sizes and penalties in lanes; the mathematics is in ``svrg.pxd``.
 
-The vector registers of the CPU hold one column for several models. Each lane gives the same bits as ``svrg.pyx``, which
-is faster for a single model. All lanes are always in the same phase.
+The vector registers of the CPU hold one column for several models. Each lane gives the same bits as ``svrg.pyx``,
+which is faster for a single model. All lanes are always in the same phase.
 """
 
 from optuna_treecv.engines.treecv.kernels.linear cimport extreme

@@ -1,7 +1,7 @@
 """Defines ``train``, the training function of a kernel for models in lanes.
 
-The kernel includes this file at its top, and defines ``train_row`` and ``weights``. The imports here are those that all
-of these kernels need.
+The kernel includes this file at its top, and defines ``train_row`` and ``weights``. The imports here are those that
+all of these kernels need.
 
 Whether rows are sparse, have weights, and need outputs is checked for each row. The cost of these checks is not
 measurable, because a row trains all lanes.

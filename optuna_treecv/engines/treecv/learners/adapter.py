@@ -41,7 +41,7 @@ class State:
 
 
 class Adapter:
-    """The learner of a scikit-learn estimator, for prepared rows in their original form.
+    """The learner of a scikit-learn estimator, whose rows are not converted for kernels.
 
     For each training phase, ``partial_fit`` is called once with the new rows. In a Pipeline, it is
     called on each step. In each further epoch, ``partial_fit`` of the last step is called with as

@@ -616,9 +616,9 @@ class Lanes(KernelTrainer):
         return Lanes([self.learners[i] for i in indices], self._free_bytes)
 
     def take(self, lanes: "Lanes", state: np.ndarray, indices: list[int]) -> np.ndarray:
-        """Return the state of these learners, copied from a ``state`` of ``lanes``.
+        """Return the state of the learners of this object, copied from ``state``.
 
-        ``indices`` are the positions of these learners in ``lanes``.
+        ``state`` belongs to ``lanes``, which have these learners at the positions ``indices``.
         """
         taken = self.start()
         chosen = np.array(indices, np.int64)

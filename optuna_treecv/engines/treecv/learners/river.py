@@ -13,7 +13,7 @@ from optuna_treecv.rows.data import PreparedRows
 
 
 class RiverLearner(Adapter):
-    """The learner of a River model, for prepared rows in their original form.
+    """The learner of a River model, whose rows are not converted for kernels.
 
     The parameters are the same as in ``Adapter``. In each training phase, ``learn_one`` is called
     for each row, or ``learn_many`` once if it gives the same model.
