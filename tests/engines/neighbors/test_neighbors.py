@@ -149,7 +149,7 @@ def test_equal_distances_of_sparse_rows_are_chosen_among_as_in_fits():
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_all_settings_are_those_of_fits(case: Any) -> None:
     models, X, y, cv = case

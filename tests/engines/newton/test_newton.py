@@ -176,7 +176,7 @@ def test_a_column_of_one_number_in_the_training_rows_has_no_coefficient() -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("as_of_many_rows")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_many_rows_have_the_models_of_converged_fits(n_classes: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
