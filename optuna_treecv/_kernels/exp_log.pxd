@@ -66,8 +66,8 @@ cdef inline floating exponential_in_vectors(floating x) noexcept nogil:
     cdef uint32_t bits4
     x = limit if x > limit else x                           # NaN stays NaN
     x = -limit if x < -limit else x
-    # Near 1.5 * 2^52, float64 numbers are integers. Adding this constant therefore rounds to an integer, whose bits are
-    # the last bits of the sum.
+    # Near 1.5 * 2^52, float64 numbers are integers. Adding this constant therefore rounds to an integer, whose bits
+    # are the last bits of the sum.
     if floating is double:
         shifted = x * 1.4426950408889634 + 6755399441055744.0
         memcpy(&bits, &shifted, 8)

@@ -142,7 +142,8 @@ def order_with_replays(
     """
     if not 0 <= start <= stop <= n_rows or not 0 <= held_start <= held_stop <= n_rows or n_epochs < 1:
         raise ValueError(
-            f"{start}:{stop} and {held_start}:{held_stop} must be ranges of the {n_rows} rows, and n_epochs at least 1."
+            f"{start}:{stop} and {held_start}:{held_stop} must be ranges of the {n_rows} rows, and "
+            "n_epochs at least 1."
         )
     if start < held_stop and held_start < stop:
         raise ValueError(f"rows {start}:{stop} must not be among those held out, {held_start}:{held_stop}.")

@@ -172,7 +172,7 @@ def fill_bins(
     const floating [:, :] X,            # IN, any strides
     const uint32_t [::1] order,         # IN, row indices
     const double [::1] edges,           # IN, the bin edges of all features, ascending within a feature
-    const int64_t [::1] offsets,        # IN, (n_features + 1,): edges[offsets[j]:offsets[j + 1]] are those of feature j
+    const int64_t [::1] offsets,        # IN, (n_features + 1,): feature j has edges[offsets[j]:offsets[j + 1]]
     const uint8_t [::1] is_binned,      # IN, (n_features,): 0 for features whose bins are not written
     uint8_t [:, ::1] bins,              # OUT, (n_features, len(order))
 ):

@@ -42,8 +42,9 @@ cdef struct Sparse:
 
 
 cdef enum:
-    # Dense rows in stored order are prefetched this many rows ahead. The CPU prefetches them too, but not early enough.
-    # With this prefetch, PEGASOS is 1.3 times as fast if the rows do not fit in the cache, and 10 % slower if they do.
+    # Dense rows in stored order are prefetched this many rows ahead. The CPU prefetches them too, but not early
+    # enough. With this prefetch, PEGASOS is 1.3 times as fast if the rows do not fit in the cache, and 10 % slower if
+    # they do.
     AHEAD_IN_ORDER = 8
     # Rows of at most this size in total are assumed to fit in the cache.
     CACHE_BYTES = 1 << 22

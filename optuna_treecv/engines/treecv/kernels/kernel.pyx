@@ -106,9 +106,10 @@ cdef class Kernel:
     cdef int bind_targets(self, object X, object y, object n_classes) except -1:
         """Bind the rows X and the targets y, and derive the number of outputs.
 
-        If ``n_classes`` is None, y holds the targets of a regression, for which there is one output. Otherwise, y holds
-        the codes of classes. Two classes have one output, which separates class 1 from class 0. More classes have one
-        output per class, which separates it from all others (one-vs-rest). Return the class code of the first output.
+        If ``n_classes`` is None, y holds the targets of a regression, for which there is one output. Otherwise, y
+        holds the codes of classes. Two classes have one output, which separates class 1 from class 0. More classes
+        have one output per class, which separates it from all others (one-vs-rest). Return the class code of the first
+        output.
         """
         if n_classes is not None and y.dtype != "int32":
             raise TypeError(f"y must hold int32 class codes, got {y.dtype}.")
@@ -212,7 +213,7 @@ cdef class Kernel:
         return (<const int64_t *> &state[0])[0]
 
     cdef Span check_rows(self, Py_ssize_t start, Py_ssize_t stop, const uint32_t [::1] order) except *:
-        """Return the rows start..stop-1, or order[start], ..., order[stop-1], as a span, after checking their range."""
+        """Return the rows start..stop-1, or order[start], ..., order[stop-1], as a span; check their range."""
         cdef Py_ssize_t n_rows = self.n_rows if order is None else order.shape[0]
         cdef Py_ssize_t i
         if not 0 <= start <= stop <= n_rows:

@@ -1,10 +1,10 @@
 """Online K-means (MacQueen 1967): each row is assigned to the nearest centre, the mean of the rows assigned to it.
 
-The first rows that differ from all centres become centres themselves, until there are ``n_clusters``. After that, a row
-x of weight w (``row_weight.pxd``) moves the nearest centre m_c:
+The first rows that differ from all centres become centres themselves, until there are ``n_clusters``. After that, a
+row x of weight w (``row_weight.pxd``) moves the nearest centre m_c:
     c = argmin |x - m_c|^2,      m_c += (w / W_c) (x - m_c).
-The mass W_c is the sum of the weights of all rows assigned to this centre so far, including this row. A row of weight 0
-changes nothing. If all weights are 1, W_c is the number of rows of the centre.
+The mass W_c is the sum of the weights of all rows assigned to this centre so far, including this row. A row of weight
+0 changes nothing. If all weights are 1, W_c is the number of rows of the centre.
 """
 
 from libc.string cimport memcpy

@@ -9,8 +9,8 @@ A step therefore costs one dot product and one comparison, and one vector additi
 weight omega (``row_weight.pxd``) adds omega y x instead of y x.
 
 Projection: u is stored as scale * z, and |u + omega y x|^2 = |u|^2 + 2 omega y u.x + omega^2 |x|^2. The ball
-|w| <= 1 / sqrt(lambda) is |u_t|^2 <= lambda t^2, which only a step that adds a row can leave. When the scale has become
-small, it is multiplied into z.
+|w| <= 1 / sqrt(lambda) is |u_t|^2 <= lambda t^2, which only a step that adds a row can leave. When the scale has
+become small, it is multiplied into z.
 
 Averaging: the mean of w_1..w_T is (1 / (lambda T)) sum_{i<T} u_i / i. A row that step j adds to z with coefficient c_j
 is contained in all u_i with i >= j. Let H_i = sum_{l<=i} scale_l / l and v = sum_j c_j x_j H_{j-1}. The sum is then

@@ -15,8 +15,8 @@ from optuna_treecv.engines.treecv.kernels.pegasos cimport leaves_ball
 include "train_lanes_by_type.pxi"
 
 
-# A state holds, in this order, the number of rows so far; scale, |u|^2 and H of all lanes; v, if iterates are averaged;
-# and z.
+# A state holds, in this order, the number of rows so far; scale, |u|^2 and H of all lanes; v, if iterates are
+# averaged; and z.
 
 cdef inlined train_row(
     const Learner *learner,

@@ -57,7 +57,8 @@ cdef inline floating weight_of(
     unsigned char *state,       # INOUT
     const floating *type_tag,
 ) noexcept nogil:
-    """Return the weight of the row that a state is trained on next, after adding the row to the masses of the state."""
+    """Return the weight of the row that a state is trained on next, after adding the row to the masses of the
+    state."""
     if weighted and learner.n_balanced:
         return <floating> balanced_weight(learner, row, state, type_tag)
     return given_weight(weighted, learner, row, type_tag)

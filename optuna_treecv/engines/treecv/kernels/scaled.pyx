@@ -2,10 +2,10 @@
 
 Rows are centred and scaled by the running moments of their columns, as in scikit-learn's ``StandardScaler``.
 
-The inner kernel gets a value x of a dense row as (x - mean) / sqrt(M2 / count), as described in ``moments.pxd``. Sparse
-rows have two kinds of columns. Columns that are centred or whose missing values are imputed have few zeros, so they are
-stored as dense columns in a separate array. The other columns may be divided by their scales: the inner kernel gets a
-value x as
+The inner kernel gets a value x of a dense row as (x - mean) / sqrt(M2 / count), as described in ``moments.pxd``.
+Sparse rows have two kinds of columns. Columns that are centred or whose missing values are imputed have few zeros, so
+they are stored as dense columns in a separate array. The other columns may be divided by their scales: the inner
+kernel gets a value x as
     x / sqrt(M2 / count).
 Their moments are computed from the nonzeros of the rows of a phase, in two passes: first the mean of each column, then
 the sum of squared deviations from it, to which each zero contributes mean^2. They are merged like the moments of dense
@@ -51,7 +51,7 @@ from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef enum:
-    BUFFER_SIZE = 4096          # the number of values in the buffer for scaled rows, which fit in the first-level cache
+    BUFFER_SIZE = 4096          # the number of values in the buffer for scaled rows, which fits in the L1 cache
     # The number of dense rows that are scaled at a time. It is small, because scaling waits for memory and training
     # does not: the CPU overlaps the training on some rows with the scaling of the next.
     DENSE_ROWS = 8

@@ -8,11 +8,11 @@ Here eta_t = step_size / t^power, and P is the projection onto the ball |w| <= r
 slope(w_t.x, y) x is averaged over its rows. The weight of a row multiplies its slope (``row_weight.pxd``). The
 automatic step size is defined in ``steps.pxd``; its rate is divided by t^power too.
 
-The average is the mean of w_t over all steps t after the first ``average_start`` rows, with w_t the iterate before step
-t (Polyak & Juditsky 1992; for the tail average Jain, Kakade, Kidambi, Netrapalli & Sidford 2018). A linear average
-gives these iterates the weights 1, 2, 3, ... (Lacoste-Julien, Schmidt & Bach 2012). Least squares with a constant step
-size, a ball and the mean of all iterates is robust stochastic approximation (Nemirovski, Juditsky, Lan & Shapiro 2009,
-section 2.2).
+The average is the mean of w_t over all steps t after the first ``average_start`` rows, with w_t the iterate before
+step t (Polyak & Juditsky 1992; for the tail average Jain, Kakade, Kidambi, Netrapalli & Sidford 2018). A linear
+average gives these iterates the weights 1, 2, 3, ... (Lacoste-Julien, Schmidt & Bach 2012). Least squares with a
+constant step size, a ball and the mean of all iterates is robust stochastic approximation (Nemirovski, Juditsky, Lan &
+Shapiro 2009, section 2.2).
 
 w is stored as scale * z. Shrinking and projection change only the scale, and a row changes only the elements of z in
 its nonzero columns. The average needs no pass over all weights either. Let A_t be the weighted sum of the scales of

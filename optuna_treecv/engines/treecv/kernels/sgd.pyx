@@ -21,8 +21,8 @@ include "train_by_type.pxi"
 
 
 # A state starts with ``Common`` and these scalars of each output, padded to whole cache lines. They are followed by up
-# to three vectors per output: v (float64), if iterates are averaged; the sum of the gradients of the current mini-batch
-# (float64), if there are mini-batches; and z, in the type of the rows.
+# to three vectors per output: v (float64), if iterates are averaged; the sum of the gradients of the current
+# mini-batch (float64), if there are mini-batches; and z, in the type of the rows.
 cdef struct Scalars:
     double scale
     double norm2                # |z|^2; only with a finite radius
@@ -304,8 +304,8 @@ cdef void train_both_batches(
 cdef class SGD(LinearKernel):
     """SGD on prepared rows: a single model, or in lanes one model per (alpha, step_size, radius) in ``values``.
 
-    ``loss`` is the name of a loss in ``losses.pxd``, which must be a loss for classification if ``n_classes`` is given.
-    A ``step_size`` of 0 selects the automatic step size.
+    ``loss`` is the name of a loss in ``losses.pxd``, which must be a loss for classification if ``n_classes`` is
+    given. A ``step_size`` of 0 selects the automatic step size.
     """
 
     cdef Settings settings

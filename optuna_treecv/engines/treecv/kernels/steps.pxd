@@ -17,8 +17,8 @@ These sums and means are weighted, so that a row of weight 0 does not change S.
 Because of the maximum, the step for a row of weight at most 1 moves the prediction for this row at most to its target
 (squared loss), as in normalised least mean squares (Nagumo & Noda 1967), whatever the norms of earlier rows.
 
-The weight does not depend on alpha, and S depends on labels only if classes are balanced. The gradients of several rows
-can be summed before ``rate`` is known.
+The weight does not depend on alpha, and S depends on labels only if classes are balanced. The gradients of several
+rows can be summed before ``rate`` is known.
 """
 
 from libc.stdint cimport int64_t
@@ -84,8 +84,8 @@ cdef inline inlined typical_norm2(
 ) noexcept nogil:
     """Add a row to ``norms``, and write S.
 
-    This function must be inlined. Calling it from a loop that is compiled for AVX-512 made SVRG in lanes take 1.2 times
-    as long.
+    This function must be inlined. Calling it from a loop that is compiled for AVX-512 made SVRG in lanes take 1.2
+    times as long.
     """
     cdef bint bounded = has_bounded_slopes(loss)
     cdef double counted = min(norm2, 1e140)         # keeps the sum of squares finite

@@ -8,8 +8,8 @@ The next anchor is w_{m~+1}, and k_{s+1} = b k_s.
 
 The penalty is (alpha / 2) |w|^2. Its gradient at the anchor, alpha w~, would be in g as well as in the correction, and
 cancels. m~ is drawn from (seed, stage). By remark 7 of the paper, the first stages may all have k_0 rows. Remark 8 is
-the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m. By default, an inner phase has as many rows as
-its batch, and nothing is drawn. Row weights (``row_weight.pxd``) and the weights of the automatic step size
+the factorial schedule: k_s = 4^s s! k_0, eta_s = eta / 2^s, m_s = 4^s m. By default, an inner phase has as many rows
+as its batch, and nothing is drawn. Row weights (``row_weight.pxd``) and the weights of the automatic step size
 (``steps.pxd``) multiply the slopes, also in g. k_s and m~ are numbers of rows, whatever their weights.
 
 w is stored as scale * z + shift * G, with G the sum of the gradients of the batch. A row changes z only in its nonzero
@@ -20,8 +20,9 @@ complete, the anchor is 0.
 All outputs of a model share one scale. If the weights of one class overflow, the weights of all classes therefore
 become NaN, whereas separate models per class could stay finite. In either case, the fold has diverged.
 
-This file contains the steps that a single model (``svrg.pyx``) and lanes (``svrg_lanes.pyx``) share. The number of rows
-of each phase depends only on the schedule and on the number of rows so far, so all lanes are always in the same phase.
+This file contains the steps that a single model (``svrg.pyx``) and lanes (``svrg_lanes.pyx``) share. The number of
+rows of each phase depends only on the schedule and on the number of rows so far, so all lanes are always in the same
+phase.
 """
 
 from cython cimport floating

@@ -1,8 +1,8 @@
 """The TreeCV walk, Algorithm 1 of Joulani, Gyorgy & Szepesvari (2015), over compiled kernels and without the GIL.
 
 The state of a learner is one contiguous block of memory, so a model is saved by copying this block. The states on the
-path from the root to the current node are stored in consecutive blocks: the left child uses the block after that of its
-parent, and the right child takes over the block of its parent.
+path from the root to the current node are stored in consecutive blocks: the left child uses the block after that of
+its parent, and the right child takes over the block of its parent.
 
 With sparse rows, a phase may change only a small part of a wide model. The model is then trained in place, and the
 changes are undone later (section 4.1 of the paper). Each phase further down must then be undone as well, or train a
@@ -124,14 +124,16 @@ cdef inline Py_ssize_t find_columns(
 ) noexcept nogil:
     """Write the columns in which rows of ``span`` have nonzeros, each only once, and return their number.
 
-    Training on these rows changes weights of these columns only. If there are more than ``max_columns`` columns, return
-    most + 1.
+    Training on these rows changes weights of these columns only. If there are more than ``max_columns`` columns,
+    return max_columns + 1.
     """
     cdef Py_ssize_t n_columns = 0
     cdef Py_ssize_t i, row
     memset(seen, 0, words_of(width) * sizeof(uint64_t))
     if span.order == NULL:
-        return add_columns(rows, rows.indptr[span.start], rows.indptr[span.stop], n_columns, max_columns, seen, columns)
+        return add_columns(
+            rows, rows.indptr[span.start], rows.indptr[span.stop], n_columns, max_columns, seen, columns
+        )
     for i in range(span.start, span.stop):
         row = span.order[i]
         n_columns = add_columns(rows, rows.indptr[row], rows.indptr[row + 1], n_columns, max_columns, seen, columns)
@@ -150,8 +152,8 @@ cdef inline bint prepare_undo(
 ) noexcept nogil:
     """Prepare to undo the training phase on the rows of ``span``, if this is cheaper than training a copy.
 
-    It is cheaper if only a small part of the state would be saved in the log. Return whether the phase is to be undone,
-    which requires that the log has enough room.
+    It is cheaper if only a small part of the state would be saved in the log. Return whether the phase is to be
+    undone, which requires that the log has enough room.
     """
     cdef Py_ssize_t i
     cdef Py_ssize_t n_words = learner.state_bytes // 8
@@ -254,8 +256,8 @@ cdef void read_sum(const Learner *learner, Tree *tree, const unsigned char *stat
 cdef void join_sums(Tree *tree) noexcept nogil:
     """Add the sum of the right child to the sum of the left child.
 
-    Sums along the tree are the same however the walk is divided into subtrees, and their rounding errors grow only with
-    the depth of the tree.
+    Sums along the tree are the same however the walk is divided into subtrees, and their rounding errors grow only
+    with the depth of the tree.
     """
     cdef Py_ssize_t i
     for i in range(tree.model_size):

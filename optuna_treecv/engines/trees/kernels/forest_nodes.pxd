@@ -1,8 +1,8 @@
 """The nodes of the trees of all folds, and the data that all nodes share.
 
 A *node* has rows, and the trees that have chosen the same splits on the path to them. Each tree has its own sums. The
-rows are ordered by fold, so the rows of one fold are a contiguous range, called a *part* of the node. A *branch* is the
-group of trees of a node that choose the same split, and therefore share the children.
+rows are ordered by fold, so the rows of one fold are a contiguous range, called a *part* of the node. A *branch* is
+the group of trees of a node that choose the same split, and therefore share the children.
 """
 
 from cpython.mem cimport PyMem_RawFree

@@ -4,9 +4,9 @@ If the node has tables, all sums are known. Otherwise, the node has few rows: on
 fold is filled, and only the bins that occur are visited.
 
 If only one tree is left and it has at most 32 training rows in the node, tables would take longer than the rows,
-because most bins are empty and most classes have no row. Rows are then sorted by bin for each feature, and only classes
-with rows are summed; the others would add zeros to every quality. The sums are the same integers, so the split is the
-same.
+because most bins are empty and most classes have no row. Rows are then sorted by bin for each feature, and only
+classes with rows are summed; the others would add zeros to every quality. The sums are the same integers, so the split
+is the same.
 """
 
 from libc.math cimport INFINITY

@@ -1,8 +1,8 @@
 """The tables of a node: for each bin of each feature, the sums over its rows (an *entry*, see ``split_search.pxd``).
 
 The first table is the *total*, over all rows of the node. A *held* table is over the rows of one fold. The tree that
-holds out this fold subtracts it from the total. If a node has one tree only, no held table is needed, because the total
-excludes the rows of the fold.
+holds out this fold subtracts it from the total. If a node has one tree only, no held table is needed, because the
+total excludes the rows of the fold.
 
 The tables of the smaller child are filled from its rows. The tables of the larger child are the difference between the
 tables of the parent and those of the smaller child.
