@@ -139,7 +139,7 @@ def which_are_categorical(X: Any, columns: Any) -> np.ndarray:
         if len(entries) != n_features:
             raise ValueError(
                 "categorical_features must have one entry per column if it is a mask, got "
-                f"{len(entries)} for {n_features} columns."
+                f"{len(entries)} entries for {n_features} columns."
             )
         return np.array(entries)
     for entry in entries:

@@ -168,7 +168,9 @@ def check_weights(
         raise ValueError(f"{argument} must hold a weight above 0, got zero in all rows.")
     with np.errstate(over="ignore"):
         if not np.isfinite(np.sum(weights)):
-            raise ValueError(f"{argument} must have a finite sum, got {weights.max()} and others.")
+            raise ValueError(
+                f"{argument} must have a finite sum, got weights up to {weights.max()}."
+            )
     return weights
 
 

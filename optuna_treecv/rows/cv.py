@@ -45,8 +45,8 @@ MOST_KEPT = 2**22
 _kept: list[tuple[tuple[bytes, int, int], Folds]] = []
 
 _EXPECTED = (
-    'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
-    "or pairs of training and test rows"
+    'cv must be an int, a fraction of test rows such as 0.2, "loo", a splitter, one fold id per '
+    "row or pairs of training and test rows"
 )
 
 
@@ -122,8 +122,8 @@ def _cuts(cv: Any, rows: ToCut, seeds: Callable[[int], int]) -> list[Cut]:
     if isinstance(cv, float | np.floating):
         if not 0 < float(cv) < 1:
             raise ValueError(
-                "cv must be an int, or a float between 0 and 1 that is the share of test rows in "
-                f"a hold-out, got {cv!r}."
+                "cv must be either an int or a float between 0 and 1, the fraction of test rows, "
+                f"got {cv!r}."
             )
         if rows.groups is None:
             return [_share(float(cv), rows, seed)]
@@ -301,7 +301,7 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
         tests.append(tested.astype(np.uint32))
         n_bytes += getattr(train, "nbytes", 8) + tests[-1].nbytes
     if not tests:
-        raise ValueError(f"cv must be a splitter that yields splits, but {name} yields none.")
+        raise ValueError(f"cv must yield at least one split, but {name} yields none.")
     order = np.arange(n_rows, dtype=np.uint32)
     return Splits(order, tuple(trains), tuple(tests)), is_ascending, problem
 

@@ -439,7 +439,7 @@ class Data:
                 if not np.any(weights) and self.numbers is None:
                     raise ValueError(
                         f"sample_weight must hold a weight above 0 in {row.dtype}, the type of X, "
-                        "got weights that all round to 0; use weights of about 1 instead."
+                        "but all weights round to 0 in this type; use weights of about 1 instead."
                     )
         X: Any
         if self.is_remote:

@@ -484,8 +484,8 @@ def one_pass(cut: Cut) -> Folds:
     """
     if isinstance(cut, Splits) and not cut.grows:
         raise ValueError(
-            "cv must be an int, a partition of the rows or a splitter of time series for "
-            f"method='progressive', which reads all rows once, but {cut.why_no_tree}."
+            "method='progressive' goes through the rows only once, so cv must be an int, a "
+            f"partition of the rows or a splitter of time series, but {cut.why_no_tree}."
         )
     n_rows = len(cut.order)
     first = 0 if isinstance(cut, Splits) or cut.bounds is None else int(cut.bounds[0])

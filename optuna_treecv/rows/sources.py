@@ -60,8 +60,8 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         if y is not None and y is not X.y:
             name = type(X).__name__
             raise ValueError(
-                f"y must be None if X is {name}, which contains the targets; use {name}(X, y) "
-                "instead."
+                f"y must be None if X is {name}, because the targets are taken from X; pass y as "
+                f"{name}(X, y) instead."
             )
         return X, X.y, X.names
     if isinstance(y, PathLike) or (isinstance(y, str) and y.endswith(".npy")):
@@ -81,15 +81,15 @@ def opened(X: Any, y: Any, room: Room) -> Opened:
         wrong = f"the iterator {type(X).__name__}; use numpy.stack(list(X))"
     if wrong:
         raise ValueError(
-            f"X must be rows that can be read repeatedly, got {wrong} instead, or the path of a "
-            "Parquet file of the rows."
+            f"X must be rows that can be read repeatedly, got {wrong}, or the path of a Parquet "
+            "file that contains the rows, instead."
         )
     if not isinstance(y, str):
         return X, y, None
     if not hasattr(X, "columns") or not hasattr(X, "drop"):
         raise ValueError(
-            "y must be an array, a path to a .npy file or, if X has column names, a name, "
-            f"got {y!r} for X of type {type(X).__name__}."
+            "y must be an array, a path to a .npy file or, if X has column names, one of "
+            f"these names, got {y!r} for X of type {type(X).__name__}."
         )
     features(X.columns, y)
     return *without_targets(X, y), None

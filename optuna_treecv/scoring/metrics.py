@@ -425,8 +425,8 @@ def pooled(scoring: Any) -> Pooled:
         return metric
     if isinstance(metric, Scorer) and not metric.is_made:
         raise ValueError(
-            "scoring must be a loss or a scorer made by make_scorer to be pooled, because other "
-            f"scorers need the fitted estimator, not only predictions, got {scoring!r}."
+            "scoring can be pooled only if it is a loss or a scorer made by make_scorer, because "
+            f"other scorers need a fitted estimator, not only predictions, got {scoring!r}."
         )
     return Pooled(metric)
 
@@ -471,7 +471,8 @@ def make_scoring(scoring: Any, optimize: Any = None, is_pooled: bool = False) ->
             )
     if not by_name or not all(isinstance(name, str) for name in by_name):
         raise ValueError(
-            f"scoring must contain at least one score, and names must be strings, got {scoring!r}."
+            "scoring must be a list with at least one score, or a dict of strings to scores, got "
+            f"{scoring!r}."
         )
     metrics = [pooled(s) if is_pooled else _metric(s) for s in by_name.values()]
     registered_names = [metric.name for metric in metrics if metric.is_registered]
@@ -533,8 +534,8 @@ def scoring_for(scoring: Scoring | None, estimator: Any, is_pooled: bool = False
     if scoring is None:
         if losses is None:
             raise ValueError(
-                f"scoring must be given for {name_of(estimator)}, which is neither a classifier, "
-                "regressor, clusterer nor density estimator; use a scorer(estimator, X, y) "
+                f"scoring must be given for {name_of(estimator)}, which is not a classifier, "
+                "regressor, clusterer or density estimator; use a scorer(estimator, X, y) "
                 "instead."
             )
         default: Metric = Pooled(losses[0]) if is_pooled else losses[0]

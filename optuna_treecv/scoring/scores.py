@@ -534,8 +534,8 @@ def pooled_score(
                 return float(value), _root_sum_of_squares(weights * influence)
     if method == "predict" and classes is not None and np.any(response < 0):
         raise ValueError(
-            f"scoring={metric.of.name!r} cannot be pooled for {name_of(estimator)}, which "
-            "predicts a label that is not a class of y, or no label; use 'error' instead."
+            f"scoring={metric.of.name!r} cannot be pooled, because {name_of(estimator)} predicts "
+            "labels that are not classes of y; use 'error' instead."
         )
     stand_in = StandIn(estimator, classes, method)
     score = partial(stand_in.scored, metric.of, rows, is_pooled=True)

@@ -446,7 +446,7 @@ class TreeCVSearchCV(BaseSearchCV):
         for name in ("sampler", "pruner", "storage"):
             if self.study is not None and getattr(self, name) is not None:
                 raise ValueError(
-                    f"{name} must be None if study is given, because the study has a {name}."
+                    f"{name} must be None if study is given, because a study has its own {name}."
                 )
         if self.param_grid is not None and self.sampler is not None:
             raise ValueError(

@@ -201,7 +201,7 @@ def _select_method(runs: list[Run]) -> str:
         runs
     )
     if is_grown_separately and _GROWING_METHODS & methods.keys():
-        raise LeftToSklearn("no two ensembles differ only in their number of trees")
+        raise LeftToSklearn("no two candidates differ only in their number of trees")
     return ", ".join(equivalent)
 
 
@@ -318,7 +318,7 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     if search.return_train_score:
         raise LeftToSklearn("return_train_score is True")
     if getattr(search, "_skl_callbacks", None) or search.verbose > 2:
-        raise LeftToSklearn("callbacks and verbose output need every fit")
+        raise LeftToSklearn("callbacks and verbose > 2 report each single fit")
     groups = params.pop("groups", None)
     weights = _weights(search.estimator, params)
     scorers, refit_metric = search._get_scorers()
@@ -376,8 +376,8 @@ def _warn_if_stopped(best: Any) -> None:
     if n_iter is not None and max_iter is not None and np.max(n_iter) >= max_iter:
         warn_caller(
             "best_estimator_ has not converged, but the models whose scores are in cv_results_ "
-            "have, so best_estimator_ may be worse than these scores. Increase max_iter or scale "
-            "the columns."
+            "have converged, so best_estimator_ may be worse than these scores suggest. Increase "
+            "max_iter or scale the columns."
         )
 
 

@@ -271,7 +271,6 @@ class Trials:
 #: The default number of trials without a grid, as in OptunaSearchCV and RandomizedSearchCV.
 N_TRIALS = 10
 
-_ALTERNATIVES = "pass simpler, or a callable as refit, instead"
 
 _lock = Lock()
 _levels: list[int] = []  # for each open ``quiet`` context, the level outside all of them
@@ -334,8 +333,8 @@ def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
         name = _name_of_search(search, evaluator)
         if name is None:
             warn_caller(
-                "a new study is created in storage, which no later search can continue, because "
-                "the estimator or its search space has no key that is the same in other "
+                "a new study is created in storage, but no later search can continue this study, "
+                "because the estimator or its search space has no key that is the same in other "
                 "processes; pass study instead."
             )
     study = optuna.create_study(
@@ -486,8 +485,8 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
     """
     if not evaluator.has_fold_scores:
         raise ValueError(
-            "refit='one_se' needs the scores of several folds, but a hold-out and a pooled score "
-            "have only one score; use refit=True instead."
+            "refit='one_se' needs the scores of several folds, but a hold-out or a pooled score "
+            "gives only one score; use refit=True instead."
         )
     distributions = evaluator.param_distributions
     if simpler is not None:
@@ -501,16 +500,17 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
             names = [name for name in example.get_params() if known_direction([name])]
             examples = f" (for {name_of(example)}: {', '.join(map(repr, names)) or 'none'})"
         raise ValueError(
-            "refit='one_se' needs a search of a single parameter whose simpler values are known"
-            f"{examples}, got {', '.join(map(repr, distributions))}; "
-            f"{_ALTERNATIVES}."
+            "refit='one_se' without simpler needs a search of a single parameter for which it is "
+            f"known whether smaller or larger values give simpler models{examples}, got "
+            f"{', '.join(map(repr, distributions))}; set simpler, or use a callable as refit, "
+            "instead."
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):
             if not is_number(value):
                 raise ValueError(
-                    f"refit='one_se' must have numbers as values of {name!r}, got {value!r}; "
-                    f"{_ALTERNATIVES}."
+                    f"refit='one_se' needs numbers as values of {name!r}, got {value!r}; use a "
+                    "callable as simpler, or as refit, instead."
                 )
 
 
@@ -536,8 +536,8 @@ def check_earlier_scores(earlier: Sequence[FrozenTrial], store: Any) -> None:
     )
     if n_unknown:
         raise ValueError(
-            f"refit='one_se' needs fold scores, but {n_unknown} earlier trials have no stored "
-            "fold scores; use refit=True, or a new study and a store, instead."
+            f"refit='one_se' needs fold scores, but those of {n_unknown} earlier trials are not "
+            "stored; use refit=True, or a new study with a store, instead."
         )
 
 
@@ -568,7 +568,8 @@ def row_by_one_se(
     best = contest.trials[0]
     if best.number not in contest.folds_of([best]):
         raise ValueError(
-            f"refit='one_se' needs the fold scores of the best trial {best.number}, which an "
-            "earlier run has not stored; use refit=True, or a new study and a store, instead."
+            f"refit='one_se' needs the fold scores of the best trial {best.number}, but an "
+            "earlier run has not stored them; use refit=True, or a new study with a store, "
+            "instead."
         )
     return numbers.index(choice_of(contest, "one_se", simpler, 0.95).trial.number)

@@ -392,7 +392,7 @@ class Database:
             raise FileNotFoundError("there is no such file")
         version = self._run_with_timeout(self._read_version, ANSWER_SECONDS)
         if version is None and not create:
-            raise FileNotFoundError("no trial has written to it: it has no table treecv_schema")
+            raise FileNotFoundError("no trial has written to this database")
         if version != SCHEMA_VERSION:
             self._run_with_timeout(self._make_schema, LOAD_SECONDS)
         self._file = _file_at(self._url)
@@ -427,7 +427,7 @@ class Database:
         versions: list[Any] = list(connection.scalars(query))
         if len(versions) != 1 or type(versions[0]) is not int or versions[0] < 1:
             raise SchemaError(
-                "store must have one row in treecv_schema, with the version of its tables, 1 to "
+                "store must have exactly one row in its table treecv_schema, a version from 1 to "
                 f"{SCHEMA_VERSION}, got {self} with {versions or 'no row'}; nothing was changed."
             )
         if versions[0] > SCHEMA_VERSION:

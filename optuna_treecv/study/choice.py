@@ -269,9 +269,9 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
         order = order_of(contest.trials, simpler, values_of=contest.values_of)
         if contest.n_folds < 2 and not contest.rows:
             raise ValueError(
-                "rule must be 'best' for a single test set, because its scores have no standard "
-                "error, got 'one_se'; use row_losses=True in the objective to compare trials over "
-                "rows."
+                "rule must be 'best' for a single test set, because one score has no standard "
+                "error, got 'one_se'; to compare trials over rows, use row_losses=True in the "
+                "objective."
             )
     best = contest.trials[0]
     candidates, unscored = [Candidate(best, None)], contest.trials
@@ -457,7 +457,7 @@ def _apply_rule(
         if isinstance(number, int | np.integer) and candidate.trial.number == number:
             return candidate.trial
     raise ValueError(
-        "rule must return one of the given candidates, or the number of its trial, got "
+        "rule must return one of the given candidates, or the trial number of one of them, got "
         f"{chosen!r}."
     )
 

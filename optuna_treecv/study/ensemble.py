@@ -74,9 +74,9 @@ def _output_method(run: Run) -> str:
     has_one_target = run.request.cross_validation.n_targets <= 1
     if not (is_predictor and has_one_target and methods & {"predict", method}):
         raise ValueError(
-            "ensemble needs a classifier or a regressor with a single target, and a score that is "
-            f"computed from the output of predict or {method}, got {name_of(run.estimator)} and "
-            f"scoring={run.request.scoring.name!r}."
+            "ensemble needs a single target, an estimator that is a classifier or a regressor, "
+            f"and a score that is computed from {' or '.join(sorted({'predict', method}))}, got "
+            f"{name_of(run.estimator)} and scoring={run.request.scoring.name!r}."
         )
     return method
 
@@ -111,8 +111,8 @@ class Candidates:
         self._scores_rows = can_score_rows(metric_of(run), run.request.classes)
         if not self._scores_rows and (run.request.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
-                "ensemble needs a score that is a mean over rows, or a score of each fold with "
-                f"n_repeats=1, got scoring={run.request.scoring.name!r}."
+                "ensemble needs either a score that is a mean over rows, or n_repeats=1 and a "
+                f"score of each fold, got scoring={run.request.scoring.name!r}."
             )
         self._trial_losses = self.losses(self._outputs)
 
@@ -201,7 +201,7 @@ def ensemble_of(
         example = "absolute_error" if classes is None else "log_loss"
         raise ValueError(
             f"ensemble needs trials whose out-of-fold output of {method} is known, got none; use "
-            f"scoring with a score that is computed from {method}, such as {example!r}, instead."
+            f"a score that is computed from this output, such as scoring={example!r}, instead."
         )
     candidates = Candidates(run, tested, outputs, size)
     selected, output = candidates.select()

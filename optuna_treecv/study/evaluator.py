@@ -363,8 +363,8 @@ class Evaluator:
         digest = facts_of_study(study).get("digest")
         if digest is not None and digest != cross_validation.digest(scoring):
             raise ValueError(
-                "study must have been run with this objective, but its values were computed with "
-                "other data, weights, folds or scoring."
+                "study must have been run with this objective, but the values of its trials were "
+                "computed with other data, weights, folds or scoring."
             )
         n_splits = cross_validation.n_repeats * cross_validation.n_folds
         tested = cross_validation.tested(run.method_name)

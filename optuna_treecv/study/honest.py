@@ -266,8 +266,8 @@ def correction_of(
     contenders, losses = _losses(contest, run, tested, trials)
     if choice.trial.number not in {trial.number for trial in contenders}:
         raise ValueError(
-            "honest needs the out-of-fold outputs or the fold scores of the chosen trial, but for "
-            f"trial {choice.trial.number} both are unknown, {contest.reason_unknown}."
+            "honest needs the out-of-fold outputs or the fold scores of the chosen trial, but "
+            f"both are unknown for trial {choice.trial.number}, {contest.reason_unknown}."
         )
     choose: Rule = choose_best
     if rule == "one_se":
@@ -279,8 +279,8 @@ def correction_of(
     chosen = indices[choice.trial.number]
     if reason := reason_not_exchangeable(losses, tested, chosen):
         raise ValueError(
-            f"honest cannot correct the score of the chosen trial, because {reason}; evaluate the "
-            "chosen model on later rows that the study did not use instead."
+            f"honest cannot correct the score of the chosen trial, because {reason}; instead, "
+            "evaluate the chosen model on later rows that the study has not used."
         )
     compute_mean = partial(out_of_bag_mean, losses, choose, chosen)
     return choice, contenders, left_out, losses, compute_mean
@@ -336,9 +336,9 @@ def _losses(
             return scored, losses_per_unit(row_losses, tested)
     if not has_folds:
         raise ValueError(
-            "honest needs the scores of rows, or the scores of several folds with n_repeats=1, "
-            f"but scoring={run.request.scoring.name!r} provides neither; use row_losses=True in "
-            "treecv_objective if the score is a mean over rows."
+            "honest needs either scores of single rows, or n_repeats=1 and scores of several "
+            f"folds, but has neither for scoring={run.request.scoring.name!r}; if this score is a "
+            "mean over rows, use row_losses=True in treecv_objective."
         )
     return load_fold_losses()
 

@@ -124,8 +124,9 @@ def nested_score(
     assert contest.run is not None
     if contest.run.request.settings.n_estimators is not None:
         raise ValueError(
-            "n_estimators must be None for nested cross-validation, because 'best' is chosen on "
-            "all folds, including the held-out one; use a search over the number of trees instead."
+            "n_estimators of the objective must be None for nested cross-validation, got 'best', "
+            "which chooses the number of trees on all folds, including the held-out one; search "
+            "over the number of trees as a parameter instead."
         )
     _check_folds(contest.run)
     if objective_on is None:
@@ -272,8 +273,8 @@ def _check_folds(run: Run) -> None:
         reason = "test sets overlap" if tested.shares_test_rows else cut.why_no_tree
     if reason:
         raise ValueError(
-            f"cv must make 3 to {_MAX_FOLDS} folds for nested cross-validation, and train "
-            f"the model of each fold on all other rows, but {reason}."
+            f"cv must make 3 to {_MAX_FOLDS} folds for nested cross-validation, and the training "
+            f"set of each fold must be all other rows, but {reason}."
         )
 
 

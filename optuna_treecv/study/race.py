@@ -84,8 +84,8 @@ class RaceLosses:
         if bounds is None and needs_bounds:
             raise ValueError(
                 "loss_range must be given to RacingPruner(futility=None) for "
-                f"scoring={metric.name!r}, because the scores of single rows are unbounded; use a "
-                "range such as loss_range=(0, 10) instead, to which losses are clipped."
+                f"scoring={metric.name!r}, because the scores of single rows are unbounded; set "
+                "a range to which losses are clipped, such as loss_range=(0, 10)."
             )
         self._low, self._high = bounds or _WIDE_BOUNDS
         self._is_count = row_range == bounds and bool(getattr(metric, "is_zero_one", False))

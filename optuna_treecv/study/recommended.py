@@ -123,8 +123,8 @@ def recommended_space(estimator: Estimator) -> dict[str, BaseDistribution]:
     names_to_search = [name for name in space if np.array_equal(params[name], default[name])]
     if not names_to_search:
         raise ValueError(
-            "param_distributions='auto' searches parameters only if they have their default "
-            f"values, but no parameter of its search space for {name_of(last)} has, got "
+            "param_distributions='auto' searches only parameters that have their default values, "
+            f"but all parameters that it could search for {name_of(last)} have other values: "
             f"{', '.join(f'{name}={params[name]!r}' for name in space)}."
         )
     return {prefix + name: space[name] for name in names_to_search}

@@ -398,8 +398,8 @@ class Space:
         values = self._suggest(trial)
         if not isinstance(values, Mapping):
             raise ValueError(
-                "param_distributions must return a dict of parameter values for "
-                f"{name_of(self.estimator)} if it is a callable, got {values!r}."
+                "the callable param_distributions must return a dict of parameter values for "
+                f"{name_of(self.estimator)}, got {values!r}."
             )
         return dict(values)
 
@@ -443,8 +443,8 @@ def as_space(estimator: Estimator, param_distributions: Distributions, param_gri
 
 
 _EXPECTED = (
-    "a distribution of optuna.distributions, uniform, loguniform or randint of scipy.stats, or a "
-    "list of values"
+    "a list of values, a distribution of optuna.distributions, or uniform, loguniform or randint "
+    "of scipy.stats"
 )
 
 
@@ -458,8 +458,8 @@ def _axes_of(distributions: Distributions, estimator: Estimator) -> dict[str, Ax
         )
     if not distributions:
         raise ValueError(
-            "param_distributions must name at least one parameter to search, such as "
-            f"{{{suggest_parameter(estimator)!r}: ...}}, if there is no param_grid."
+            "param_distributions must name at least one parameter to search if param_grid is "
+            f"None, for example {{{suggest_parameter(estimator)!r}: ...}}."
         )
     axes = {name: _axis_from(name, d) for name, d in distributions.items()}
     lists = {name: axis.values for name, axis in axes.items()}
@@ -592,7 +592,7 @@ def check_given(
     for name in values:
         if name not in names and not may_have_more:
             names = ", ".join(map(repr, names))
-            raise ValueError(f"{argument} must have values only for {names}, got also {name!r}.")
+            raise ValueError(f"{argument} must have no value for {name!r}, only for {names}.")
 
 
 def _with_values(estimator: Estimator, values: Params) -> Estimator:

@@ -73,8 +73,8 @@ class StudyCheck:
         if len(directions) > 1 and len(expected) == 1:
             raise ValueError(
                 "the study must have a single direction, because the objective has a single "
-                f"score, got {len(directions)} directions; use a list of names as optimize to "
-                "optimize several scores."
+                f"score, got {len(directions)} directions; to optimize several scores, pass a "
+                "list of their names as the argument optimize."
             )
         if len(expected) > 1 and directions != expected:
             raise ValueError(
@@ -119,8 +119,8 @@ class StudyCheck:
                 kinds[run.plan.capabilities.is_incremental].append(trial.number)
                 reason = f", because {run.reason}" if run.reason else ""
                 warn_caller(
-                    f"the study {study.study_name!r} mixes models trained by fit with models "
-                    "trained by passes of partial_fit, whose values are hardly comparable: "
+                    f"the values of study {study.study_name!r} are hardly comparable, because "
+                    "some of its models are trained by fit and others by passes of partial_fit: "
                     f"{_describe_groups(kinds)}. {name_of(run.estimator)} of trial {trial.number} "
                     f"is evaluated by method={run.method_name!r}{reason}; use method='fit' to "
                     "train all models by fit."
@@ -241,11 +241,11 @@ class StudyCheck:
             if not self._expects_grid_sampler:
                 return
             self._expects_grid_sampler = False
-        problem = "again" if is_on_grid else "off the grid"
+        problem = "a point a second time" if is_on_grid else "a point off the grid"
         warn_caller(
             "param_grid needs sampler=objective.grid_sampler(), because "
-            f"{type(study.sampler).__name__} suggests points {problem} (trial {trial.number}: "
-            f"{trial.params}), and does not stop the study after the last point."
+            f"{type(study.sampler).__name__} suggests {problem} (trial {trial.number}: "
+            f"{trial.params}) and does not stop the study after the last point."
         )
 
 

@@ -319,7 +319,7 @@ def test_a_searched_step_that_changes_the_method():
     objective = treecv_objective(pipeline, rows, Y, param_grid=grid)
     study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
     with pytest.warns(
-        UserWarning, match="mixes models trained by fit with models trained by passes"
+        UserWarning, match="some of its models are trained by fit and others by passes"
     ):
         study.optimize(objective)
 

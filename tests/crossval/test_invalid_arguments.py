@@ -67,8 +67,8 @@ from optuna_treecv.paper import StreamingKMeans
 pytestmark = pytest.mark.filterwarnings("ignore:.* is trained in only one pass over")
 
 CV_EXPECTED = (
-    'cv must be an int, a share of the rows such as 0.2, "loo", a splitter, one fold id per row '
-    "or pairs of training and test rows"
+    'cv must be an int, a fraction of test rows such as 0.2, "loo", a splitter, one fold id per '
+    "row or pairs of training and test rows"
 )
 NO_TREE = (
     "cv must be a splitter whose training sets are all rows outside the test set, or all rows "
@@ -92,7 +92,7 @@ def broken(array, value):
     [
         ({"cv": 1}, "cv must be between 2 and the number of rows, 30, got 1"),
         ({"cv": True}, f"{CV_EXPECTED}, got True"),
-        ({"cv": 2.5}, "cv must be an int, or a float between 0 and 1 .* in a hold-out, got 2.5"),
+        ({"cv": 2.5}, "cv must be either an int or a float .* fraction of test rows, got 2.5"),
         ({"cv": "lpo"}, "cv must be an int.*got 'lpo'"),
         ({"cv": {}}, "cv must be an int"),
         (
@@ -696,7 +696,7 @@ def test_params_of_another_search_space(searched):
     for params, match in (
         ({}, "params must have a value for 'alpha', got only {}"),
         ({"lambda": 0.1}, "params must have a value for 'alpha', got only {'lambda': 0.1}"),
-        ({"alpha": 0.1, "beta": 2}, "params must have values only for 'alpha', got also 'beta'"),
+        ({"alpha": 0.1, "beta": 2}, "params must have no value for 'beta', only for 'alpha'"),
         ([0.1], r"params must be a dict of parameter values, got \[0.1\]"),
     ):
         with pytest.raises(ValueError, match=match):
@@ -728,7 +728,7 @@ def test_a_study_of_another_search_space(searched):
     if searched == "by a callable":  # a trial may be asked for more than the callable suggests
         assert objective.best_estimator(wider).alpha == 1.0
         return
-    with pytest.raises(ValueError, match="study .*: its best trial .* values only for 'alpha'"):
+    with pytest.raises(ValueError, match="study .*: its best trial .*, only for 'alpha'"):
         objective.best_estimator(wider)
 
 
@@ -804,7 +804,7 @@ def test_rows(rows):
         ({"n_repeats": SECOND}, "n_repeats must be an integer from 1 to 10000, got"),
         ({"random_state": SECOND}, "^random_state cannot be used: "),
         ({"n_jobs": SECOND}, "n_jobs must be None, a number of workers or -1"),
-        ({"cv": SECOND}, "cv must be an int, a share .* pairs of training and test rows, got"),
+        ({"cv": SECOND}, "cv must be an int, a fraction .* pairs of training and test rows, got"),
         ({"cv": Splitter(3)}, "cv must .* pairs of training and test rows, but Splitter yields 3"),
         ({"cv": Splitter((5, [0]))}, "arrays of row indices, but Splitter trains on 5 in split 0"),
         ({"cv": Splitter(([0], None))}, "row indices, but Splitter tests None in split 0"),

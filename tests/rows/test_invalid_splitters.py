@@ -101,7 +101,7 @@ def test_splits_that_the_tree_cannot_train_are_refused_by_it(cv, message):
             Splitter(second(lambda train, test: (train[:0], test))),
             "Splitter trains on no row in split 1",
         ),
-        (Splitter(purged, 0), "a splitter that yields splits, but Splitter yields none"),
+        (Splitter(purged, 0), "cv must yield at least one split, but Splitter yields none"),
         (Endless(), "Endless has made 100 splits of 40 rows"),
     ],
 )

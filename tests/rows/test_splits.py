@@ -453,10 +453,10 @@ def test_groups_that_nothing_uses_are_refused():
 @pytest.mark.parametrize(
     ("cv", "message"),
     [
-        (0.0, "^cv must be an int, or a float between 0 and 1 .* got 0.0"),
-        (1.0, "^cv must be an int, or a float between 0 and 1 .* got 1.0"),
-        (float("nan"), "^cv must be an int, or a float between 0 and 1 .* got nan"),
-        (np.float32(2), "^cv must be an int, or a float between 0 and 1"),
+        (0.0, "^cv must be either an int or a float between 0 and 1, .* got 0.0"),
+        (1.0, "^cv must be either an int or a float between 0 and 1, .* got 1.0"),
+        (float("nan"), "^cv must be either an int or a float between 0 and 1, .* got nan"),
+        (np.float32(2), "^cv must be either an int or a float between 0 and 1"),
         (b"loo", "^cv must be an int, .* got b'loo'"),
         (np.full(N_ROWS, -1), "^cv must make at least 2 folds, got 0"),
         (np.arange(N_ROWS) - 2, "^cv must not contain fold ids below -1"),

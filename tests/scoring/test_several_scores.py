@@ -359,8 +359,8 @@ def test_a_pruned_trial_has_no_pooled_score(data, tmp_path):
         ({"scoring": ["error", "error"]}, "scoring must have distinct names"),
         ({"scoring": {"a": "f1", "b": "f1"}}, "scoring must contain each score only once"),
         ({"scoring": {"error", "roc_auc"}}, "several of these in a list or dict"),
-        ({"scoring": []}, "scoring must contain at least one score, and"),
-        ({"scoring": {1: "error"}}, "scoring must contain at least one score, and"),
+        ({"scoring": []}, "scoring must be a list with at least one score"),
+        ({"scoring": {1: "error"}}, "scoring must be a list with at least one score"),
         ({"scoring": ["error", None]}, "scoring must be None, a loss name"),
         ({"scoring": ["error", "roc_ac"]}, "did you mean 'roc_auc'"),
         ({"scoring": ["error", "squared_error"]}, "scoring='squared_error' is not for a class"),
@@ -380,7 +380,7 @@ def test_a_pruned_trial_has_no_pooled_score(data, tmp_path):
             "report must be None if the optimised score is",
         ),
         ({"pooled": 1.5}, "pooled must be"),
-        ({"scoring": wrap_scorer, "pooled": True}, "a scorer made by make_scorer to be pooled"),
+        ({"scoring": wrap_scorer, "pooled": True}, "a loss or a scorer made by make_scorer"),
     ],
 )
 def test_wrong_arguments_are_named(data, options, says):

@@ -250,7 +250,7 @@ def test_ridge_cv_searches_by_exact_folds(calls):
         (SGDClassifier(max_iter=1, tol=None, random_state=0), "has partial_fit"),
         (GaussianNB(), "has partial_fit"),
         (RandomForestClassifier(3), "random_state is None"),
-        (RandomForestClassifier(3, random_state=0), "no two ensembles differ only in their"),
+        (RandomForestClassifier(3, random_state=0), "no two candidates differ only in their"),
     ],
 )
 def test_models_without_a_promise_are_left_to_scikit_learn(estimator, why, calls):

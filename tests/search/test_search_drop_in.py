@@ -232,7 +232,7 @@ def test_a_function_suggests_parameters():
     for n_trials in (2, 4):
         TreeCVSearchCV(pipeline, conditional, n_trials=2, study=study, random_state=0).fit(X, Y)
         assert len(study.trials) == n_trials
-    with pytest.raises(ValueError, match="^param_distributions must return a dict"):
+    with pytest.raises(ValueError, match="^the callable param_distributions must return a dict"):
         TreeCVSearchCV(pipeline, lambda trial: 3, cv=3).fit(X, Y)
     with pytest.raises(ValueError, match="^refit='one_se' must have one"):
         TreeCVSearchCV(pipeline, conditional, refit="one_se").fit(X, Y)
@@ -499,7 +499,7 @@ def test_simpler_is_checked_before_the_trials():
     for simpler, message in (
         ("C", "simpler must be 'n_updates', a callable"),
         ({"C": "smaller"}, "simpler must name parameters of the study"),
-        ({"kernel": "smaller"}, "refit='one_se' must have numbers as values of 'kernel'"),
+        ({"kernel": "smaller"}, "refit='one_se' needs numbers as values of 'kernel'"),
     ):
         with pytest.raises(ValueError, match=message):
             TreeCVSearchCV(SVC(), space, simpler=simpler, **options).fit(X, Y)

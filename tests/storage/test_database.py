@@ -303,7 +303,9 @@ def test_refuses_an_impossible_version(tmp_path, versions):
         connection.executemany("INSERT INTO treecv_schema VALUES (?)", [(v,) for v in versions])
         connection.commit()
         before = list(connection.iterdump())
-        with pytest.raises(ValueError, match="store must have one row in treecv_schema.*got sql"):
+        with pytest.raises(
+            ValueError, match="store must have exactly one row in its table treecv_schema.*got sql"
+        ):
             Database(f"sqlite:///{path}")
         assert list(connection.iterdump()) == before
 
@@ -313,7 +315,7 @@ def test_opens_only_what_is_there_if_asked_to(store_url, tmp_path):
         Database(store_url, create=False)
     assert not (tmp_path / "store.db").exists()
     sqlite3.connect(tmp_path / "store.db").close()
-    with pytest.raises(ValueError, match="no trial has written to it"):
+    with pytest.raises(ValueError, match="no trial has written to this database"):
         Database(store_url, create=False)
     Database(store_url)
     Database(store_url, create=False)

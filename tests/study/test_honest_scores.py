@@ -402,9 +402,9 @@ def test_what_cannot_be_known_is_said():
     with pytest.warns(UserWarning, match="honest: a bootstrap of only 3 folds is unreliable"):
         objective.honest(study)
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, **folds, n_repeats=2)
-    with pytest.raises(ValueError, match="^honest needs .* scoring='roc_auc' provides neither"):
+    with pytest.raises(ValueError, match="^honest needs .* has neither for scoring='roc_auc'"):
         objective.honest(study)
-    with pytest.raises(ValueError, match="^ensemble needs a score that is a mean over rows"):
+    with pytest.raises(ValueError, match="^ensemble needs either a score that is a mean"):
         objective.ensemble(study)
     with pytest.raises(ValueError, match="^rule must be one of 'best', 'one_se'"):
         objective.honest(study, rule=min)
