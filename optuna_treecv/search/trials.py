@@ -500,10 +500,10 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
             names = [name for name in example.get_params() if known_direction([name])]
             examples = f" (for {name_of(example)}: {', '.join(map(repr, names)) or 'none'})"
         raise ValueError(
-            "refit='one_se' without simpler needs a search of a single parameter for which it is "
-            f"known whether smaller or larger values give simpler models{examples}, got "
-            f"{', '.join(map(repr, distributions))}; set simpler, or use a callable as refit, "
-            "instead."
+            "refit='one_se' needs a search of a single parameter for which it is known whether "
+            f"smaller or larger values give simpler models{examples}, got "
+            f"{', '.join(map(repr, distributions)) or 'a callable that suggests parameters'}; set "
+            "simpler, or use a callable as refit, instead."
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):

@@ -458,8 +458,8 @@ def _axes_of(distributions: Distributions, estimator: Estimator) -> dict[str, Ax
         )
     if not distributions:
         raise ValueError(
-            "param_distributions must name at least one parameter to search if param_grid is "
-            f"None, for example {{{suggest_parameter(estimator)!r}: ...}}."
+            "param_distributions must name at least one parameter to search, such as "
+            f"{{{suggest_parameter(estimator)!r}: ...}}, if param_grid is None."
         )
     axes = {name: _axis_from(name, d) for name, d in distributions.items()}
     lists = {name: axis.values for name, axis in axes.items()}

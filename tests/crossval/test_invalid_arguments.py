@@ -518,7 +518,7 @@ OBJECTIVES = [
     ),
     (
         *(PegasosClassifier(), {"param_distributions": {"alpha": stats.norm()}}),
-        "param_distributions.'alpha'. must be a distribution of optuna.distributions, unifo",
+        "param_distributions.'alpha'. must be a list of values, a distribution of optuna",
     ),
     (lambda trial: None, {}, "param_distributions must be None if estimator is a call"),
     (PegasosClassifier, {}, NO_ESTIMATOR),

@@ -293,7 +293,7 @@ def test_rows_that_cannot_be_read_again():
 
         __module__ = "duckdb"
 
-    with pytest.raises(ValueError, match=r"a relation of DuckDB; use X\.df\(\) instead, or"):
+    with pytest.raises(ValueError, match=r"a relation of DuckDB; use X\.df\(\), or"):
         tree_cross_validate(PegasosClassifier(), DuckDBPyRelation(), Y)
     with pytest.raises(ValueError, match=r"the iterator generator; use numpy.stack\(list\(X\)\)"):
         tree_cross_validate(PegasosClassifier(), (row for row in X), Y)

@@ -153,7 +153,10 @@ def test_a_score_that_all_rows_do_not_define_is_refused():
 @pytest.mark.parametrize(
     ("scoring", "says"),
     [
-        (lambda estimator, X, y: 1.0, "scoring must be a loss or a scorer made by"),
+        (
+            lambda estimator, X, y: 1.0,
+            "scoring can be pooled only if it is a loss or a scorer made by",
+        ),
         ("roc_auk", "did you mean 'roc_auc'"),
         (None, "scoring must be None, a loss name"),
         (["error"], "scoring must be None, a loss name"),
@@ -196,7 +199,9 @@ def test_a_predicted_label_that_is_no_class_is_not_taken_for_one(data):
         result = tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
         assert result.mean == (name == "error")
     for name in ("f1_macro", "f1"):
-        with pytest.raises(ValueError, match=rf"scoring='{name}' cannot be pooled .* not a class"):
+        with pytest.raises(
+            ValueError, match=rf"scoring='{name}' cannot be pooled, .* not classes"
+        ):
             tree_cross_validate(KnowsAnotherLabel(), X, y, scoring=pooled(name), **options)
 
 

@@ -187,7 +187,7 @@ def test_an_inner_parameter_is_not_set_beside_another_inner_estimator():
     ("sampler", "param_grid", "says"),
     [
         (optuna.samplers.RandomSampler(seed=0), {"alpha": [0.1, 1.0, 10.0]}, "off the grid"),
-        (optuna.samplers.RandomSampler(seed=0), {"fit_intercept": [True, False]}, "again"),
+        (optuna.samplers.RandomSampler(seed=0), {"fit_intercept": [True, False]}, "a second time"),
         (optuna.samplers.TPESampler(seed=0), [{"alpha": [0.1]}, {"alpha": [1.0]}], "off the grid"),
     ],
 )
@@ -197,8 +197,8 @@ def test_a_grid_without_its_sampler_is_noticed_once(sampler, param_grid, says):
         visited(param_grid, PegasosClassifier(), sampler, n_trials=6)
     (sentence,) = [str(one.message) for one in caught if one.category is UserWarning]
     assert sentence.startswith(
-        f"param_grid needs sampler=objective.grid_sampler(): {type(sampler).__name__} suggests "
-        f"points {says} (trial "
+        f"param_grid needs sampler=objective.grid_sampler(), because {type(sampler).__name__} "
+        f"suggests a point {says} (trial "
     )
 
 

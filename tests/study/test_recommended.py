@@ -112,7 +112,9 @@ def test_a_parameter_that_is_set_stays_as_it_is():
     search.fit(X, y)
     assert search.best_estimator_.max_depth == 3
     assert set(search.best_params_) == {"min_samples_leaf"}
-    with pytest.raises(ValueError, match=r"default values, .* for Ridge has, got alpha=5\.0"):
+    with pytest.raises(
+        ValueError, match=r"default values, .* for Ridge have other values: alpha=5\.0"
+    ):
         treecv_objective(Ridge(5.0), X, y, param_distributions="auto")
     with pytest.raises(ValueError, match="if they have their default values"):
         recommended_space(Ridge(np.ones(3)))

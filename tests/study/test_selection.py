@@ -192,7 +192,7 @@ def test_a_study_of_another_evaluation_is_refused(binary):
         searched((X, y), scoring="hinge"),
     ):
         with pytest.raises(
-            ValueError, match="^study must have been run with this objective, but its"
+            ValueError, match="^study must have been run with this objective, but the"
         ):
             select(study, other)
 
@@ -355,7 +355,7 @@ def test_simpler_must_be_said(binary):
     space = {"max_depth": IntDistribution(1, 6), "min_samples_leaf": IntDistribution(1, 20)}
     options = {"estimator": DecisionTreeClassifier(random_state=0), "n_trials": 6}
     objective, study = searched(binary, space=space, **options)
-    with pytest.raises(ValueError, match="values of 'max_depth', 'min_samples_leaf' make"):
+    with pytest.raises(ValueError, match="a search of 'max_depth', 'min_samples_leaf', because"):
         select(study, objective, rule="one_se")
     with pytest.raises(ValueError, match="simpler must be given for rule='one_se'"):
         objective.best_estimator(study, rule="one_se")
@@ -371,7 +371,7 @@ def test_simpler_must_be_said(binary):
     unknown, third = searched(
         binary, space={"min_weight_fraction_leaf": FloatDistribution(0, 0.1)}, **options
     )
-    with pytest.raises(ValueError, match="values of 'min_weight_fraction_leaf' make"):
+    with pytest.raises(ValueError, match="a search of 'min_weight_fraction_leaf', because"):
         select(third, unknown, rule="one_se")
     kinds = {"criterion": CategoricalDistribution(["gini", "entropy"])}
     fourth, study = searched(binary, space=kinds, **options)

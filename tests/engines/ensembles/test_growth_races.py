@@ -246,7 +246,9 @@ def test_what_a_fold_that_is_left_out_would_choose_is_refused():
     )
     study = optuna.create_study(sampler=objective.grid_sampler())
     study.optimize(objective)
-    with pytest.raises(ValueError, match="n_estimators must be None for nested cross-validation"):
+    with pytest.raises(
+        ValueError, match="n_estimators of the objective must be None for nested cross-validation"
+    ):
         objective.nested(study)
 
 
