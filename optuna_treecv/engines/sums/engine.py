@@ -32,7 +32,7 @@ FAMILIES: dict[type, type[Family]] = {
     QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
 }
 
-# The number of folds that take a fraction of the time of leave-one-out.
+# If leave-one-out is slow and has more folds than this, the cost sentence suggests this number.
 _FEWER_FOLDS = 1000
 
 

@@ -291,7 +291,8 @@ def _bases_from_cholesky(
     inverse = lapack.inverse_of_triangle(factor)
     values, vectors = np.linalg.eigh(inverse @ inverse.T)
     shrinks = 1 + np.multiply.outer(served - reference, values)
-    # These are the values for the smallest possible eigenvalue of G, which is 0.
+    # Lower bounds of 1 + (alpha - r) m: the eigenvalues of G are at least 0, so m is between 0 and
+    # 1 / r.
     least = np.minimum(1, served / reference) if reference else np.ones_like(served)
     np.maximum(shrinks, least[:, None], out=shrinks)
     if len(indices) == 1 or np.all(shrinks.max(axis=1) <= _MAX_CONDITION * shrinks.min(axis=1)):

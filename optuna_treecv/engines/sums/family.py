@@ -349,11 +349,11 @@ class LinearDiscriminantFolds(DiscriminantFolds):
     matrix, which all classes share. For ``solver="svd"``, the vector b is the mean of the class
     means, weighted by the priors. It is 0 for other solvers.
 
-    The covariance matrix is factorised as C = (B')^-1 diag(values) B^-1. Without shrinkage, the
-    columns of B are the eigenvectors of the correlation matrix, divided by the standard
-    deviations. The precision then does not depend on the scales of the columns. With shrinkage,
-    which is C + a I up to a factor, they are the eigenvectors of C. With ``solver="eigen"``, a
-    record contains both.
+    The covariance matrix is factorised as C = (B')^-1 diag(values) B^-1. Without shrinkage,
+    except with ``solver="lsqr"``, the columns of B are the eigenvectors of the correlation
+    matrix, divided by the standard deviations. The precision then does not depend on the scales of
+    the columns. Shrinkage changes C to C + a I, up to a factor. The columns of B are then the
+    eigenvectors of C. With ``solver="eigen"``, a record contains both.
     """
 
     parameters = ("shrinkage",)

@@ -76,8 +76,8 @@ _MAX_CHANGE = 0.5
 # Rows that need more terms of the series are solved directly.
 _MAX_TERMS = 60
 
-# The maximum number of bytes of inverse matrices in memory. Each matrix saves a product with the
-# eigenvectors.
+# The maximum number of bytes of inverse matrices in memory. With the inverse of A, A^-1 u takes
+# one matrix product instead of two with the eigenvectors.
 _MAX_BYTES = 2**26
 
 # If a larger share of the rows needs another term, it is added to all rows, because selecting rows
@@ -163,8 +163,9 @@ class HeldOutRidge:
         """Predict the rows of each chunk with models that are trained on all other rows.
 
         For chunks of several rows, this is faster than one factorisation per chunk if a chunk has
-        fewer rows than a quarter of the number of columns. It then requires that a scaler does not
-        divide by standard deviations and, without an intercept, does not subtract means.
+        fewer rows than a quarter of the number of columns. For these chunks, there must be no
+        scaler that divides by standard deviations, or that subtracts means if there is no
+        intercept.
 
         Parameters
         ----------
@@ -433,7 +434,9 @@ class Corrections:
                 out[:] = basis.vectors * (alpha * shrinks) @ basis.vectors.T
 
     def correct(self, rows: Rows, leverages: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-        """Replace u't and B't for E = 0 by their values for the scales without each row.
+        """Correct u't and B't for the scales that are fitted without each row.
+
+        They were computed with the scales of all rows, E = 0.
 
         Parameters
         ----------

@@ -190,7 +190,8 @@ class RidgeFolds(MomentFamily):
                     for chunk, record in enumerate(records, first)
                 ]
             )
-            # These are views of the records, because a copy would take longer than another alpha.
+            # These are views of the records, because a copy would take longer than the evaluation
+            # of another alpha.
             origins, tests = records[:, n_equations : n_equations + c], records[:, self.size :]
             if isinstance(chunks, FoldsLeftOut):
                 models = chunks.models[first : first + len(records)]
@@ -251,18 +252,19 @@ _N_CHEAP_COLUMNS = 50
 
 _EPS = float(np.finfo(np.float64).eps)
 
-# Columns are divided by their norms, and q by its largest absolute value. The rounding error of a
-# slope is then below this constant times 1 + |w|_1.
+# With the symbols of ``LassoFolds``, and columns and q scaled as there, the rounding error of a
+# slope q - A w is below this constant times 1 + |w|_1.
 _ROUNDING = 50 * _EPS
 
-# If a slope and a penalty differ by less, the difference is a rounding error of the rows.
+# A smaller difference between a slope and its penalty may result from the rounding of X and y, so
+# they count as equal.
 _MAX_EQUAL = 1e-10
 
 # Sums of squares below this have lost digits, because they are close to the smallest float64.
 _MIN_SQUARES = 1e-290
 
-# The smallest share of a column's squares that the active columns must leave unexplained for the
-# column to count as linearly independent.
+# If the active columns leave a smaller share of a column's sum of squares unexplained, the column
+# counts as a linear combination of them.
 _MIN_PIVOT = 1e-12
 
 # The largest error of a coefficient that rounding errors of moments may cause.
@@ -278,7 +280,8 @@ _CUTOFF = 1e-6
 # The maximum number of iterations that guess all active columns together.
 _MAX_GUESSES = 15
 
-# The maximum number of columns that become active in the first of these iterations.
+# The number of columns that may become active in each of these iterations, even if fewer are
+# active already.
 _N_FIRST_COLUMNS = 16
 
 #: The indices of the active columns, and the inverse of A restricted to these columns.
@@ -404,7 +407,9 @@ class LassoFolds(RidgeFolds):
         return np.asarray(coef / (_divisors(norms) * parts[2])[:, None])
 
     def _solve_scaled(self, parts: list[np.ndarray], chunk: int, starts: np.ndarray) -> np.ndarray:
-        """Return the coefficients of columns with a norm of 1, divided by a target's largest |q|.
+        """Return the coefficients for scaled columns and targets.
+
+        Columns have a norm of 1. Coefficients of a target are divided by its largest |q|.
 
         Parameters
         ----------
@@ -538,15 +543,15 @@ def minimise(
     is_positive : bool
         Whether all coefficients must be at least 0.
     guesses : sequence of ndarray of shape (d,)
-        The search starts from the first guess whose active columns are linearly independent.
+        If a computed guess fails, the search starts from the first of these whose
+        active columns are linearly independent.
 
     Returns
     -------
     w : ndarray of shape (d,)
     active : Active
     excess : ndarray of shape (d,)
-        The absolute value of the slope minus the penalty (the slope itself minus the penalty if
-        ``is_positive``); -inf for active columns.
+        |slope| - penalty, or slope - penalty if ``is_positive``; -inf for active columns.
     """
     may_enter = np.isfinite(l1)
     has_signs = is_positive or bool(np.any(l1[may_enter]))
@@ -597,8 +602,8 @@ def _guess(
     """Return coefficients that are usually the minimum, and otherwise close to it.
 
     Each iteration of this primal-dual active set method adds all columns that should be active,
-    but at most as many as are active already, and removes all columns that should not be active.
-    It need not converge.
+    but at most 16 or as many as are active already, and removes all columns that should not be
+    active. It need not converge.
     """
     w, signs = start, np.sign(start)
     for _ in range(_MAX_GUESSES):

@@ -53,9 +53,9 @@ NO_PARTIAL_FIT = "it has no partial_fit"
 # The maximal number of pairs of consecutive rows whose targets are compared.
 _MAX_PAIRS = 1000
 
-# The folds count as keeping the order of the data if the mean distance, in the data as given,
-# between rows that are consecutive in the tree is less than this fraction of n_rows. In a random
-# order, this distance is n_rows / 3.
+# If rows that follow each other in the tree are, on average, less than this fraction of n_rows
+# apart in X, the folds count as keeping the order of X. In a random order, this distance is n_rows
+# / 3.
 _MAX_MEAN_DISTANCE = 0.25
 
 # Targets of consecutive rows are similar if their mean difference is below this fraction of the

@@ -191,8 +191,8 @@ class SharedLearner:
 
         The models of nodes with at least ``min_cached_folds`` folds are cached. If none of those
         below this node is cached yet, and if ``_may_walk_in_one_call`` returns True, one call of
-        the kernel trains all models below this node. Below smaller nodes, only the outputs are
-        cached.
+        the kernel trains all models below this node. The models of smaller nodes are not cached,
+        only the outputs of all folds below them.
         """
         if node.n_folds == 1:
             self.outputs(state, *plan.rows(node), out)

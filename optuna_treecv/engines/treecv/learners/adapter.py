@@ -46,8 +46,9 @@ class Adapter:
     For each training phase, ``partial_fit`` is called once with the new rows. In a Pipeline, it is
     called on each step. In each further epoch, ``partial_fit`` of the last step is called with as
     many replayed rows. A phase is never divided, because scikit-learn's SGD would then give
-    different models. The only exception is rows on disk, for which ``partial_fit`` is called once
-    per piece that is read. The first call passes all classes. A snapshot is a deep copy.
+    different models. Exceptions are rows on disk, for which ``partial_fit`` is called once per
+    piece that is read, and passes in which rows are predicted before they are trained on. The
+    first call passes all classes. A snapshot is a deep copy.
 
     Parameters
     ----------

@@ -92,8 +92,9 @@ class LinearEstimator(KernelEstimator):
         """Whether training on sparse rows often rewrites all weights.
 
         The kernel stores the weights with a common scale, which the penalty shrinks. It rewrites
-        the weights when the scale falls below 1 / 64, here within about 400 rows. The step size
-        "auto" counts as 0.1.
+        the weights when the scale falls below 1 / 64. This happens at least every 400 rows or so
+        if alpha times the step size is above 0.01, which counts as often. The step size "auto"
+        counts as 0.1.
         """
         has_step = "step_size" in self.lane_parameters
         return has_step and float(self.alpha) * (self._eta or 0.1) > 0.01
@@ -201,8 +202,9 @@ class LinearClassifier(ScoreMixin, ClassifierMixin, LinearEstimator):
         return tags
 
     def _fixed(self) -> dict[str, Any]:
-        # Only states for "balanced" count classes. A dict may change between calls. The new dict
-        # then applies only to further rows.
+        # Only with "balanced" does a state contain the counts of the classes, so training cannot
+        # switch to or from it. A dict may change between calls; the new dict applies only to
+        # further rows.
         return {**super()._fixed(), "class_weight": self.is_balanced}
 
     def _read(self, X: Any, y: Any, first: bool, is_fit: bool, classes: Any) -> tuple[Any, Any]:

@@ -155,7 +155,7 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
     float64 or float32.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
-    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows seen so far. The
+    penalty by M, the geometric mean (to within 6 %) of :math:`|x|^2` of the rows seen so far. The
     step size is then :math:`1 / (1/3 + \alpha / M)`. Rows with larger norms than is typical
     therefore have less weight.
 

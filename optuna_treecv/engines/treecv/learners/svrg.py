@@ -24,10 +24,10 @@ from optuna_treecv.estimators.base import ACT_THROUGH_ROWS
 from optuna_treecv.estimators.base import COUNT
 from optuna_treecv.rows.memory import largest_norm2
 
-# The smallest b that corollaries 4 and 5 of the paper allow.
+# The smallest b that corollaries 4 and 5 of Frostig et al. (2015) allow.
 _GROWTH = 3
 
-# The smallest p that corollaries 4 and 5 of the paper allow.
+# The smallest p that corollaries 4 and 5 of Frostig et al. (2015) allow.
 _POWER = 2
 
 
@@ -137,8 +137,9 @@ class StreamingSVRG(LinearEstimator):
         """Return the parameters for ``settings="theory"``, computed as the paper recommends.
 
         For the squared loss, these are the constants of corollary 4. Its Hessian is constant, so
-        alpha = 1 in the paper, where alpha is not the penalty. For the other losses, these are the
-        constants of corollary 5 without the unknown constant C of self-concordance.
+        the paper's alpha, which bounds how much the Hessian varies and is not the parameter
+        ``alpha``, is 1. For the other losses, these are the constants of corollary 5 without the
+        unknown constant C of self-concordance.
 
         Returns
         -------
@@ -275,7 +276,7 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
     :math:`\mu` the smallest curvature that matters, moves the anchor to the minimum of its batch.
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
-    penalty by M, the geometric mean (up to 6 %) of :math:`|x|^2` over the rows seen so far. The
+    penalty by M, the geometric mean (to within 6 %) of :math:`|x|^2` of the rows seen so far. The
     step size is then :math:`1 / (1/3 + \alpha / M)`. Rows with larger norms than is typical
     therefore have less weight.
 
