@@ -600,7 +600,7 @@ class Data:
             if self.y.ndim > 1:
                 raise ValueError(
                     f"y must have one column if it contains classes, got shape {self.y.shape}; "
-                    "use one evaluation per column instead."
+                    "evaluate each column separately instead."
                 )
             self._classes = find_classes(self.y)
         return self._classes

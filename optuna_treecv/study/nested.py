@@ -263,7 +263,7 @@ def _check_folds(run: Run) -> None:
     request.data.require_local("nested cross-validation")
     if request.is_pooled:
         raise ValueError(
-            "scoring must be computed for each fold for nested cross-validation, got the pooled "
+            "nested cross-validation needs a score that is computed for each fold, got the pooled "
             f"score {request.scoring.name!r}."
         )
     reason = "" if 3 <= cut.n_folds <= _MAX_FOLDS else f"the number of folds is {cut.n_folds}"

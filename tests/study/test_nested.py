@@ -510,7 +510,7 @@ def test_a_callable_and_a_store(tmp_path: Any) -> None:
             {"cv": [(np.arange(0, 50), np.arange(50, 99)), (np.arange(99, 150), np.arange(50))]},
             "^cv must make .*, but the iterable neither trains on nor tests row",
         ),
-        ({"cv": K, "scoring": pooled("r2")}, "^scoring must be computed for each fold .* pooled"),
+        ({"cv": K, "scoring": pooled("r2")}, "^nested cross-validation needs a score .* pooled"),
     ],
 )
 def test_refusals_of_folds(settings: Any, why: str) -> None:

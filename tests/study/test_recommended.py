@@ -116,7 +116,7 @@ def test_a_parameter_that_is_set_stays_as_it_is():
         ValueError, match=r"default values, .* for Ridge have other values: alpha=5\.0"
     ):
         treecv_objective(Ridge(5.0), X, y, param_distributions="auto")
-    with pytest.raises(ValueError, match="if they have their default values"):
+    with pytest.raises(ValueError, match="that have their default values"):
         recommended_space(Ridge(np.ones(3)))
 
 
