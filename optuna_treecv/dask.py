@@ -456,7 +456,7 @@ class DaskCalls(Calls):
                     return call, result
             call.n_tries += 1
             if call.n_tries > _MAX_TRIES:
-                raise ConnectionError(f"a call on a worker was lost {_MAX_TRIES} times.")
+                raise ConnectionError(f"workers lost the result of a call {_MAX_TRIES} times.")
             self._blocks.look()
             self.submit(call)
 

@@ -247,8 +247,8 @@ def _settings_of(estimator: Any) -> list[Any]:
     clone = getattr(estimator, "__sklearn_clone__", None)
     if getattr(clone, "__module__", "sklearn.base") != "sklearn.base":
         raise NoKey(
-            f"{type(estimator).__name__} has no key, because its clones have more than its "
-            "parameters."
+            f"{type(estimator).__name__} has no key, because its __sklearn_clone__ may copy more "
+            "than its parameters."
         )
     attributes = getattr(estimator, "__dict__", {})
     # This raises NoKey if random_state is a generator. Otherwise, get_params of XGBoost would draw

@@ -109,8 +109,8 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
                 f"{argument} must be omitted for {name_of(request.estimator)} with "
-                f"method={plan.name!r}, because it is only for ensembles that a method grows "
-                "tree by tree."
+                f"method={plan.name!r}, because {argument} applies only to ensembles that a "
+                "method grows tree by tree."
             )
     if hasattr(request.estimator, "fit") and not plan.capabilities.is_incremental:
         request.metadata.check_fit(request.estimator, request.searched)
@@ -136,16 +136,16 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
         plan.fallback = fallback
     if data.is_large and (reason := plan.capabilities.in_memory_reason):
         raise ValueError(
-            f"max_memory must be at least {data.n_bytes:,} bytes, or None, for "
-            f"{name_of(request.estimator)} with method={plan.name!r}, because {reason}, got "
-            f"{settings.max_memory!r}."
+            f"max_memory must be either None or at least {data.n_bytes:,} bytes for "
+            f"{name_of(request.estimator)} with method={plan.name!r}, got "
+            f"{settings.max_memory!r}, because {reason}."
         )
     _check_epochs(request, plan, fit_reason=plan.reason if engine is engines[-1] else "")
     if request.wants_average and not plan.capabilities.averages_models:
         raise ValueError(
-            f"{request.wants_average} unless linear models, such as those of PegasosClassifier "
-            f"or SGDClassifier, are trained along the tree, got {name_of(request.estimator)} "
-            f"with method={plan.name!r}."
+            f"{request.wants_average} for {name_of(request.estimator)} with "
+            f"method={plan.name!r}, because fold models are averaged only if they are linear, "
+            "such as those of PegasosClassifier or SGDClassifier, and trained along the tree."
         )
     if request.is_scored:
         _check_scores(request, plan)
@@ -157,11 +157,11 @@ def _check_epochs(request: Request, plan: Plan, fit_reason: str) -> None:
     reason, n_epochs = plan.capabilities.one_epoch_reason, request.given_epochs
     is_searched = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
     if reason and ((n_epochs or 1) > 1 or is_searched):
-        problem = "but it is searched" if is_searched else f"got {n_epochs}"
+        problem = "got a search space" if is_searched else f"got {n_epochs}"
         chosen = f"; {plan.name!r} was chosen because {fit_reason}" if fit_reason else ""
         raise ValueError(
             f"n_epochs must be None for {name_of(request.estimator)} with method={plan.name!r}, "
-            f"because {reason}, {problem}{chosen}."
+            f"{problem}, because {reason}{chosen}."
         )
 
 
@@ -184,8 +184,8 @@ def ask_engines(
     if fit_only_reason and (is_compiled or method not in ("auto", "fit", "holdout")):
         subject = f" for {name_of(request.estimator)}" if is_compiled else f" for {method=}"
         raise ValueError(
-            f"X must have shape (n_rows, n_features){subject}, and y must be one column of "
-            f"classes, or one or more columns of numbers, but {fit_only_reason}."
+            f"X must have shape (n_rows, n_features){subject}, and y must be either one column "
+            f"of classes or at least one column of numbers, but {fit_only_reason}."
         )
     declined: list[Declined] = []
     rows = "remote" if data.is_remote else "local"
@@ -201,12 +201,12 @@ def ask_engines(
         declined.append(answer)
     if not declined or data.is_remote:
         nearest = most_relevant(declined) if declined else None
-        reason = "no other method trains models on remote rows"
+        reason = "this method cannot train models on remote rows"
         if nearest is not None:
             reason = nearest.reason if nearest.relevance == 2 else declined[-1].reason
         raise ValueError(
             f"X must be in the memory of this process for {name_of(request.estimator)} with "
-            f"{method=}, because {reason}, got {type(data.X).__name__}."
+            f"{method=}, got {type(data.X).__name__}, because {reason}."
         )
 
 
@@ -241,8 +241,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
     before = cross_validation.fact("scoring", lambda: scoring.name)
     if scoring.name != before:
         raise ValueError(
-            f"scoring must be given if the estimators have different default scores, got "
-            f"{before!r} for the first one and {scoring.name!r} for {name_of(estimator)}."
+            f"scoring must be given if the estimators have different default scores: the "
+            f"default is {before!r} for the first and {scoring.name!r} for {name_of(estimator)}."
         )
     if request.data.y is None and (is_classifier(estimator) or is_regressor(estimator)):
         kind = "classifier" if is_classifier(estimator) else "regressor"
@@ -251,8 +251,9 @@ def check_scoring(request: Request, plan: Plan) -> None:
     for metric in scoring.metrics:
         if has_columns and not isinstance(metric, Scorer):
             raise ValueError(
-                f"scoring must be a scorer(estimator, X, y) or the name of a scorer, such as "
-                f"'accuracy', for y of shape {request.data.y.shape}, got {metric.name!r}."
+                f"scoring must be either a callable scorer(estimator, X, y) or the name of a "
+                f"scorer, such as 'accuracy', if y has shape {request.data.y.shape}, got "
+                f"{metric.name!r}."
             )
         scorer = metric.of if isinstance(metric, Pooled) else metric
         _check_positive_label(scorer, metric.name, request)
@@ -265,8 +266,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
             )
     if request.settings.order == "random" and not plan.capabilities.is_incremental:
         raise ValueError(
-            f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, because "
-            "order is only for models that are trained incrementally, got 'random'."
+            f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, got "
+            "'random', because order has an effect only if models are trained incrementally."
         )
     if cross_validation.n_repeats > 1 and not (
         plan.capabilities.is_seeded and takes_seed(estimator)
@@ -286,8 +287,8 @@ def check_row_scores(request: Request) -> None:
             if settings.method == "progressive":
                 argument = "method='progressive'"
             raise ValueError(
-                f"{argument} needs a loss, or a scorer of scikit-learn that is a mean over rows, "
-                "such as 'accuracy' or 'neg_mean_squared_error', got "
+                f"{argument} needs either a loss or a scikit-learn scorer that is a mean over "
+                "rows, such as 'accuracy' or 'neg_mean_squared_error', got "
                 f"scoring={metric.name!r}."
             )
 
@@ -329,9 +330,9 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
     if are_identical:
         raise ValueError(
             f"n_repeats must be 1, got {cross_validation.n_repeats}, because all repeats would be "
-            f"identical: each has the same folds{order}, and {name_of(request.estimator)} has no "
-            f"random_state=None that affects the models; use {alternative}shuffle=True instead, "
-            "or a cv that shuffles on each call."
+            f"identical: each has the same folds{order}, and no random_state=None affects the "
+            f"models of {name_of(request.estimator)}; use {alternative}shuffle=True instead, or "
+            "a cv that shuffles on each call."
         )
 
 

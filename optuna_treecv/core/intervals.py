@@ -153,8 +153,8 @@ def compute_interval(
         )
     if not np.all(np.isfinite(scores.by_fold)):
         raise ValueError(
-            f"an interval needs finite scores, but the score {scores.name!r} of a fold is "
-            "infinite, because its model has diverged."
+            f"an interval needs finite scores, but the score {scores.name!r} of a fold is not "
+            "finite; for example, its model may have diverged."
         )
     if not scores.metric.is_mean:
         _check_nadeau_bengio(scores, method)
@@ -262,8 +262,8 @@ def _check_nadeau_bengio(scores: Scores, method: str) -> None:
         )
     if method != "nadeau_bengio":
         raise ValueError(
-            f"method must be 'nadeau_bengio' for {scores.name!r}, which is not a mean over rows, "
-            f"got {method!r}."
+            f"method must be 'nadeau_bengio' for {scores.name!r}, got {method!r}, which needs a "
+            "score that is a mean over rows."
         )
 
 
@@ -293,8 +293,8 @@ def _hoeffding_half_width(scores: Scores, level: float, loss_range: Bounds) -> f
     if 2 * half > width:
         warn_caller(
             f"the interval of method='hoeffding' is wider than the range of {scores.name!r} "
-            f"({bounds[0]:g} to {bounds[1]:g}), because its width depends on the number of rows "
-            "in a single fold; use method='bayle' or fewer folds instead."
+            f"({bounds[0]:g} to {bounds[1]:g}), because the width of this interval depends on "
+            "the number of rows in a single test set; use method='bayle' or fewer folds instead."
         )
     return half
 
@@ -304,9 +304,9 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
         row_range: tuple[float, float] | None = getattr(scores.metric, "row_range", None)
         if row_range is None:
             raise ValueError(
-                f"loss_range must be given for method='hoeffding' of {scores.name!r}, whose "
-                "scores of single rows are not bounded on both sides; use bounds that hold for "
-                "every row, for example loss_range=(0, 10), or (-10, 0) for negative scores."
+                f"loss_range must be given for method='hoeffding' with {scores.name!r}, because "
+                "the score of a row is not bounded on both sides; use bounds that hold for every "
+                "row, for example loss_range=(0, 10), or (-10, 0) for negative scores."
             )
         return row_range
     try:
@@ -337,9 +337,9 @@ def _bayle_half_width(scores: Scores, level: float) -> float:
     if scores.spreads is not None and not np.all(np.isfinite(scores.spreads)):
         other = "" if is_impossible else " or use method='nadeau_bengio'"
         raise ValueError(
-            "method='bayle' needs the scores of rows, which are unknown for "
-            f"{scores.name!r} after an evaluation by {scores.tested.method!r}; evaluate with "
-            f"row_losses=True{other} instead."
+            "method='bayle' needs the score of each row, but this evaluation has computed "
+            f"{scores.name!r} only for each fold; evaluate with row_losses=True{other} "
+            "instead."
         )
     error = row_error(scores)
     if np.isnan(error):
@@ -515,8 +515,8 @@ def difference_by_folds(
         )
     if n_folds < 2:
         raise ValueError(
-            "other must be evaluated on at least two folds to be compared over folds, got one; "
-            "use row_losses=True in both evaluations to compare them over rows instead."
+            "a comparison of fold scores needs at least two folds, got one; use row_losses=True "
+            "in both evaluations to compare the losses of rows instead."
         )
     mean, error = float(differences.mean()), fold_error(differences, n_folds, overlap)
     half = student_quantile(level, n_folds - 1) * error

@@ -94,7 +94,7 @@ def divide(data: Data, settings: Settings, cv_in_words: str, estimator: Estimato
         cuts = [one_pass(cut) for cut in cuts]
     if any(cut.n_folds != cuts[0].n_folds for cut in cuts):
         raise ValueError(
-            "cv must yield the same number of folds in each of the n_repeats calls of its split."
+            "cv must yield the same number of folds in each of the n_repeats calls of cv.split."
         )
     return cuts
 
@@ -104,8 +104,8 @@ def make_repeats(cuts: Sequence[Cut], settings: Settings) -> list[Repeat]:
     n_reported_repeats = len(cuts) if settings.reports_parts else None
     if n_reported_repeats is not None and n_reported_repeats > MAX_BLOCKS:
         raise ValueError(
-            f"report needs at most {MAX_BLOCKS} repeats, set by n_repeats or by the splitter, got "
-            f"{len(cuts)}."
+            f"report={settings.report!r} needs at most {MAX_BLOCKS} repeats (n_repeats, or the "
+            f"repeats of cv), got {len(cuts)}."
         )
     repeats = [
         _repeat(number, cut, settings, n_reported_repeats) for number, cut in enumerate(cuts)
@@ -168,8 +168,8 @@ def _stratification_codes(
     cv, stratify, is_possible = settings.cv, settings.stratify, can_stratify(data, settings)
     if stratify is True and not is_possible:
         raise ValueError(
-            "stratify must be 'auto' or False unless cv is an int below the number of "
-            f"rows or a share between 0 and 1, got True with cv={cv_in_words}."
+            "stratify=True needs y, and cv must be either an int below the number of rows or a "
+            f"test share (a float between 0 and 1), got cv={cv_in_words}."
         )
     if stratify is False or not is_possible:
         return None

@@ -202,8 +202,9 @@ class Score:
         """Return the fold scores and row statistics; raise an error if they are unknown."""
         if self._behind is None:
             raise ValueError(
-                "an interval needs the scores of all folds, but a pooled score has only std_error "
-                "(the standard error over rows), and a pruned evaluation has not tested all folds."
+                "interval and compare need the scores of all folds, but a pooled score has only "
+                "std_error (the standard error over rows), and a pruned evaluation has not tested "
+                "all folds."
             )
         return self._behind
 

@@ -170,8 +170,8 @@ class Metadata:
                 raise ValueError(
                     f"{self.score_weights_name} must be above 0 for at least one test row of each "
                     f"fold, but is 0 for all test rows of fold {fold}, whose score would be 0/0; "
-                    "use fewer folds, pooled scores or score_weight=None (not in TreeCVSearchCV) "
-                    "instead."
+                    "use fewer folds, pooled scores or score_weight=None instead "
+                    "(TreeCVSearchCV has no score_weight)."
                 )
 
     def warn_if_weights_unused(self, cut: Cut) -> None:
@@ -181,9 +181,9 @@ class Metadata:
             return
         warn_caller(
             f"{self.score_weights_name} has no effect on scores if each fold tests one row, "
-            "because the weighted mean of one loss is that loss; use, for example, "
-            "scoring=pooled('error') to weight all rows in one score, or score_weight=None (not "
-            "in TreeCVSearchCV) for the same scores without this warning."
+            "because the weighted mean of one loss is that loss. Use, for example, "
+            "scoring=pooled('error') to weight all rows in one score. To get the same scores "
+            "without this warning, pass score_weight=None (TreeCVSearchCV has no score_weight)."
         )
 
 
@@ -250,7 +250,7 @@ class MetadataArguments:
                 (name, value), *more = to_scores.items()
                 if name != _WEIGHTS or more:
                     raise ValueError(
-                        "params must contain only sample_weight for scorers, got "
+                        "scorers must request only sample_weight from params, got requests for "
                         f"{', '.join(map(repr, to_scores))}."
                     )
                 score_weights = self._check(name, value)
@@ -289,7 +289,7 @@ class MetadataArguments:
         first, *more = [dict(routed[name]["score"]) for name in names] or [{}]
         if any(_identities(x) != _identities(first) for x in more):
             raise ValueError(
-                "params must be requested by all scorers or by none, because all scores have the "
+                "all scorers must request the same entries of params, because all scores have the "
                 "same weights; pass score_weight instead."
             )
         return dict(routed["estimator"]["fit"]), first
@@ -363,8 +363,8 @@ def _find_owner(estimator: Estimator, name: str, searched: Collection[str]) -> E
         step, _, argument = name.partition("__")
         if not argument or step not in estimator.named_steps:
             raise ValueError(
-                f"params must name a step of the Pipeline and an argument of its fit, got "
-                f"{name!r}{_weights_advice(estimator)}."
+                f"params must have keys such as 'step__argument', with a step of the Pipeline and "
+                f"an argument of its fit, got {name!r}{_weights_advice(estimator)}."
             )
         if (prefix := prefix + step) in searched:
             return None

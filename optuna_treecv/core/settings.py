@@ -420,8 +420,8 @@ def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | No
     is_number = is_integer(n_bytes) and n_bytes >= LEAST_BYTES
     if max_memory is not None and not is_number:
         raise ValueError(
-            f"max_memory must be None, or at least {LEAST_BYTES} bytes as an integer or as a text "
-            f"such as '2GB' or '500MB', got {max_memory!r}."
+            f"max_memory must be either None or at least {LEAST_BYTES} bytes, given as an integer "
+            f"or as a text such as '2GB' or '500MB', got {max_memory!r}."
         )
     n_bytes = None if n_bytes is None else int(n_bytes)
     if spill_dir is None:
@@ -430,8 +430,8 @@ def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | No
         raise ValueError(f"spill_dir must be a folder that exists, got {spill_dir!r}.")
     if max_memory is None:
         raise ValueError(
-            "spill_dir must be None if max_memory is None, because nothing is written, got "
-            f"{spill_dir!r}."
+            f"spill_dir must be None if max_memory is None, got {spill_dir!r}, because files are "
+            "written only to save memory."
         )
     return Room(n_bytes, os.path.abspath(spill_dir))
 

@@ -138,10 +138,10 @@ def in_columns(
     columns = np.reshape(response, (len(response), -1))
     expected = n_columns(method, classes, n_targets)
     if columns.shape[1] != expected:
-        purpose = "one per target" if method == "predict" else "which scores of these classes need"
+        purpose = "for this y (one per target)" if method == "predict" else "for this y"
         raise ValueError(
             f"{method} of {type(estimator).__name__} must return {expected} "
-            f"column{'s' * (expected > 1)}, {purpose}, got {columns.shape[1]}."
+            f"column{'s' * (expected > 1)} {purpose}, got {columns.shape[1]}."
         )
     return columns
 
@@ -338,7 +338,8 @@ def weights_of_classes(class_weight: dict[Any, Any], classes: np.ndarray) -> tup
     unknown = [label for label in class_weight if label not in codes]
     if unknown and len(known) < len(classes):
         raise ValueError(
-            f"class_weight must have labels of y as keys, {classes.tolist()}, got {unknown[0]!r}."
+            f"class_weight must have only labels of y, {classes.tolist()}, as keys, got "
+            f"{unknown[0]!r}."
         )
     weights |= known
     if not any(weights.values()):

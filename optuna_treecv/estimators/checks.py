@@ -46,9 +46,8 @@ def checked_estimator(estimator: Any) -> Any:
         has_fit = hasattr(last, "fit") or hasattr(type(last), "fit")  # hidden by parameters
         if last not in (None, "passthrough") and not has_fit:
             raise ValueError(
-                "estimator must be a Pipeline whose last step has fit, because scikit-learn's "
-                f"Pipeline does not predict otherwise, got {name_of(last)}; use a class with fit "
-                "instead."
+                f"estimator must be a Pipeline whose last step has fit, got {name_of(last)}, with "
+                "which scikit-learn's Pipeline cannot predict; use a class with fit instead."
             )
     return estimator
 

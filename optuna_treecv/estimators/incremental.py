@@ -208,14 +208,14 @@ class UnusedWarnings:
                     (kind, parameter),
                     f"{kind}({parameter}={value!r}) is trained in only one pass over the rows, "
                     f"also in the final fit, because partial_fit ignores {parameter}. Set "
-                    f"{parameter}=1 for one pass, n_epochs of the evaluation for several passes, "
-                    "or method='fit'.",
+                    f"{parameter}=1 if one pass is enough, pass n_epochs to the evaluation for "
+                    "several passes, or use method='fit'.",
                 )
             first = self._first.setdefault(f"{kind} {name}", value)
             if str(first) != str(value):
                 self._warn_once(
                     (kind, name, "differs"),
-                    f"estimators differ in {name!r} ({first!r} and {value!r}), which has no "
+                    f"estimators differ in {name!r} ({first!r} and {value!r}), but this has no "
                     f"effect, because {kind} is trained by partial_fit, "
                     f"{_no_effect_of(parameter)}.",
                 )
@@ -290,19 +290,19 @@ def check_incremental(
     name = repr(estimator) if estimator in _PASSTHROUGH else type(estimator).__name__
     if isinstance(estimator, IncrementalPCA):
         raise ValueError(
-            f"{called} must not be {name}, because its partial_fit needs at least n_components "
-            "rows, but a training phase of TreeCV may have a single row, and because its "
-            "components rotate from phase to phase while later steps keep their weights. Remove "
-            "it, or fit it on other rows beforehand."
+            f"{called} must not be {name}: partial_fit of {name} needs at least n_components "
+            "rows, but TreeCV may call it with a single row. Moreover, each call changes the "
+            "components, but later steps keep their weights for the old components. Remove "
+            f"{name}, or fit it on other rows beforehand."
         )
     if transforms:
         if estimator not in _PASSTHROUGH and not (
             hasattr(estimator, "transform") and (trainable or not get_tags(estimator).requires_fit)
         ):
             raise ValueError(
-                f"{called} must be a transformer that has partial_fit (StandardScaler) or is "
-                "stateless (Normalizer, FunctionTransformer: tag requires_fit=False), got "
-                f"{name}."
+                f"{called} must be a transformer that either has partial_fit, such as "
+                "StandardScaler, or is stateless (tag requires_fit=False), such as Normalizer, "
+                f"got {name}."
             )
     elif not trainable:
         raise ValueError(
@@ -312,7 +312,7 @@ def check_incremental(
     for kind, parameter, value, accepted in () if of_class else _refused_settings(estimator):
         raise ValueError(
             f"{called} must have {parameter}={accepted}, because partial_fit of {kind} does not "
-            f"support {value!r}."
+            f"support the value {value!r}."
         )
 
 
@@ -331,7 +331,7 @@ def _alternatives_to(estimator: Any, name: str) -> str:
         if kind_in_table(estimator) in ("MLPClassifier", "MLPRegressor"):
             right = "solver='adam' or solver='sgd'"
             return f"got {name} with solver={estimator.solver!r}; use {right} instead"
-        return f"but the parameters of {estimator!r} do not allow it"
+        return f"but the parameters of {estimator!r} disable partial_fit"
     kind = get_tags(estimator).estimator_type if hasattr(estimator, "__sklearn_tags__") else ""
     return f"got {name}; {_ALTERNATIVES.get(kind, _ALTERNATIVES['classifier'])}"
 

@@ -503,9 +503,9 @@ def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
     if method != "predict_proba" or response.shape[1] != len(fitted_classes):
         missing = next(label for label in classes if label not in fitted_classes)
         raise ValueError(
-            f"cv must make training sets with every class of y, because {method} of "
-            f"{name_of(fitted)} is needed for each class, got a training set without class "
-            f"{missing!r}; use fewer or stratified folds instead."
+            f"cv must make training sets with every class of y, got a training set without class "
+            f"{missing!r}, because {method} of {name_of(fitted)} must return a value for each "
+            "class; use fewer or stratified folds instead."
         )
     of_all = np.zeros((len(response), len(classes)))
     of_all[:, np.searchsorted(classes, fitted_classes)] = response

@@ -458,14 +458,14 @@ class Table:
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
             raise NotAheadError(
-                f"the statistics of transformers for {n_folds:,} folds would need too much memory"
+                f"separate preprocessing for each of {n_folds:,} folds would need too much memory"
             )
         are_refitted = len(self._filled) and any(
             part.step.strategy != "mean" for part, _ in self._running if _fills(part)
         )
         if are_refitted and n_folds > MOST_FITS:
             raise NotAheadError(
-                f"a SimpleImputer would have to be fitted for each of {n_folds:,} folds"
+                f"a SimpleImputer would have to be fitted separately for {n_folds:,} folds"
             )
 
     def _check(self, cuts: Sequence[Cut]) -> None:

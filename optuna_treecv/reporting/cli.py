@@ -173,7 +173,7 @@ def _study_of(storage: RDBStorage, name: str | None) -> optuna.Study:
         (name,) = names
     if name not in names:
         names_text = ", ".join(map(repr, names)) or "none: the storage is empty"
-        raise ValueError(f"--study-name must be the name of a study ({names_text}), got {name!r}")
+        raise ValueError(f"--study-name must be one of the studies ({names_text}), got {name!r}")
     return optuna.load_study(study_name=name, storage=storage)
 
 

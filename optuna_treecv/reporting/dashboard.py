@@ -136,7 +136,7 @@ class DashboardCallback:
             publish(study, self._store)
         except Exception as error:
             warnings.warn(
-                f"the study could not be published after trial {trial.number}, but continues: "
+                f"the study continues, but could not be published after trial {trial.number}: "
                 f"{error}",
                 stacklevel=2,
             )

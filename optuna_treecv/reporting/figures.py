@@ -268,8 +268,8 @@ def plot_choice(
     n_best = number_of_trials("n_best", n_best)
     if store is None:
         raise ValueError(
-            "store must be the store with the study's fold scores, or the study's objective, got "
-            "None."
+            "store must be either the store with the fold scores of the study or the objective of "
+            "the study, got None."
         )
     title = "Differences to the best trial"
     evaluator = getattr(store, "evaluator", None)  # if the argument is a TreeCVObjective

@@ -313,7 +313,7 @@ def _as_runs(argument: str, runs: Any) -> set[str] | None:
             run_set = set(runs)
             if all(isinstance(run, str) for run in run_set):
                 return run_set
-    raise ValueError(f"{argument} must be a collection of names of runs, got {runs!r}.")
+    raise ValueError(f"{argument} must be a collection of run names, got {runs!r}.")
 
 
 def _check_study_name(study_name: Any) -> None:

@@ -123,8 +123,8 @@ def plot_pruning_path(
     results = [run_for(cross_validation, candidate).finish() for candidate in candidates]
     if results[0].std is None:
         raise ValueError(
-            "objective must have fold scores for standard errors, got a pooled score; use a score "
-            "without pooled(...) instead."
+            "objective must have a score for each fold, from which standard errors are computed, "
+            "got a pooled score; use a score without pooled(...) instead."
         )
     means = np.array([result.mean for result in results])
     errors = np.array([result.std_error for result in results], np.float64)

@@ -173,7 +173,7 @@ def test_scorers_get_the_weights_that_they_request(asks, binary, weights):
         for name, score in ours.scores.items():
             np.testing.assert_allclose(score.test_score, theirs[f"test_{name}"], rtol=1e-12)
         scorers["roc_auc"].set_score_request(sample_weight=not asks)
-        with pytest.raises(ValueError, match="^params must be requested by all scorers or by"):
+        with pytest.raises(ValueError, match="^all scorers must request the same entries"):
             tree_cross_validate(model, X, y, **given)
         model.set_score_request(sample_weight=asks)  # which decides for losses
         by_loss = tree_cross_validate(
@@ -387,7 +387,10 @@ NEIGHBORS, PIPELINE = KNeighborsClassifier(), make_pipeline(StandardScaler(), Lo
 NO_WEIGHTS = "sample_weight must be None for {}, because {} of {} takes no sample_weight"
 OF_FIT = NO_WEIGHTS.format("{}", "fit", "KNeighborsClassifier")
 OF_PARTIAL_FIT = NO_WEIGHTS.format("PassiveAggressiveLike", "partial_fit", "PassiveAggressiveLike")
-NO_STEP = "params must name a step of the Pipeline and an argument of its fit, got "
+NO_STEP = (
+    "params must have keys such as 'step__argument', with a step of the Pipeline and an argument "
+    "of its fit, got "
+)
 START = {"coef_init": np.zeros((1, 5))}
 
 

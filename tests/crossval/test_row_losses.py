@@ -139,8 +139,8 @@ def test_many_and_the_objective_give_the_same(binary, tmp_path):
 @pytest.mark.parametrize(
     ("estimator", "scoring", "message"),
     [
-        (PegasosClassifier(), "roc_auc", "^row_losses=True needs a loss, or a scorer"),
-        (LogisticRegression(), "f1", "^row_losses=True needs a loss, or a scorer"),
+        (PegasosClassifier(), "roc_auc", "^row_losses=True needs either a loss or a scikit"),
+        (LogisticRegression(), "f1", "^row_losses=True needs either a loss or a scikit"),
         (ONE_PASS, "accuracy", "^row_losses must be False for SGDClass"),
     ],
     ids=said,

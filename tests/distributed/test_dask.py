@@ -478,7 +478,7 @@ REFUSED = {
     "a callable across blocks": (
         PegasosClassifier(),
         {"scoring": error_rate, "cv": 2},
-        "more folds, or fewer workers",
+        "more folds or fewer workers",
     ),
 }
 

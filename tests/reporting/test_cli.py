@@ -365,10 +365,10 @@ def test_refusals_of_explain(studied, tmp_path, capsys):
         return capsys.readouterr().err
 
     error = refused(storage, "--store", store, "--study-name", "other")
-    assert "study-name must be the name of a study ('ridges'), got 'other'." in error
+    assert "study-name must be one of the studies ('ridges'), got 'other'." in error
     optuna.create_study(study_name="second", storage=f"sqlite:///{storage}")
     error = refused(storage, "--store", store)
-    assert "a study ('ridges', 'second'), got None." in error
+    assert "the studies ('ridges', 'second'), got None." in error
     assert main(["explain", storage, "--store", store, "--study-name", "second"]) == 0
     assert capsys.readouterr().out == "No trial has finished yet.\n"
     assert "there is no such file" in refused(none, "--store", store)

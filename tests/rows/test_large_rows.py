@@ -602,7 +602,7 @@ def test_limits_in_words(value, n_bytes):
 
 @pytest.mark.parametrize("value", [0, 1000, "2", "2 parsecs", "-1GB", 1.5, True, "0.5MB", "nanGB"])
 def test_wrong_limits(value):
-    match = r"^max_memory must be None, or at least 1048576 bytes as an integer or as a text such"
+    match = r"^max_memory must be either None or at least 1048576 bytes, given as an integer or"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(PEGASOS, X, y, max_memory=value)
 
@@ -621,7 +621,7 @@ def test_wrong_folders(tmp_path):
 @pytest.mark.parametrize(
     ("estimator", "options", "why"),
     [
-        (DecisionTreeClassifier(), {}, "fit gets all rows"),
+        (DecisionTreeClassifier(), {}, "fit takes all rows"),
         (KNeighborsClassifier(), {}, "neighbours are searched among all rows"),
         (PEGASOS, {"order": "random"}, "order='random' reads the rows"),
         (PEGASOS, {"n_epochs": 2}, "several epochs read"),
@@ -631,7 +631,9 @@ def test_wrong_folders(tmp_path):
     ids=said,
 )
 def test_what_needs_all_rows_in_memory_says_so(estimator, options, why):
-    match = rf"^max_memory must be at least 5,760,000 bytes, or None, for .*because {why}.* got"
+    match = (
+        rf"^max_memory must be either None or at least 5,760,000 bytes for .* got .*because {why}"
+    )
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(estimator, X, y, max_memory=LITTLE, **options)
     tree_cross_validate(estimator, X[:900], y[:900], max_memory=LITTLE, **options)

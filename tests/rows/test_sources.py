@@ -307,7 +307,7 @@ def test_rows_that_change_while_they_are_read(folder, monkeypatch):
 
 
 def test_estimators_that_need_all_rows_say_so(folder):
-    with pytest.raises(ValueError, match="max_memory must be at least .* for Ridge"):
+    with pytest.raises(ValueError, match="max_memory must be .* bytes for Ridge"):
         tree_cross_validate(
             Ridge(), folder / "rows.parquet", "label", max_memory=SMALL, method="fit"
         )

@@ -469,7 +469,7 @@ def test_bad_splits(cv, message, method):
 
 def test_stratify_without_effect():
     for cv in ("loo", KFold(3), N_ROWS):
-        with pytest.raises(ValueError, match="^stratify must be 'auto' or False unless cv"):
+        with pytest.raises(ValueError, match="^stratify=True needs y, and cv must be either"):
             tree_cross_validate(TrainedNB(), X, Y, cv=cv, stratify=True)
 
 

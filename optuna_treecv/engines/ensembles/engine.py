@@ -107,9 +107,9 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     is_best = settings.n_estimators is not None
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
-            "n_estimators, an argument beside cv, must be 'best', got None, because "
-            f"{name_of(last)} stops after {patience} trees without a better score, and only the "
-            "mean score of the folds can decide when (fit would need a validation set)."
+            f"{name_of(last)} with early stopping (after {patience} trees without a better score) "
+            "needs n_estimators='best' as an argument of the evaluation, because the mean score "
+            "of the folds decides when to stop; fit alone would need a validation set."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
     # Boosted trees are fitted to the residuals of the trees before them. A truncated tree would
@@ -123,15 +123,15 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     for name in ("max_leaf_nodes", "ccp_alpha") if settings.truncate else ():
         if getattr(last, name) or prefix + name in searched:
             raise ValueError(
-                f"truncate must be False if {name} is given or searched, because truncated trees "
-                "then differ systematically from trees that are grown to the same depth, got True."
+                f"truncate must be False if {name} is given or searched, got True, because "
+                "truncated trees then differ systematically from trees grown to the same depth."
             )
     pools = scoring is not None and isinstance(scoring.first, Pooled)
     if is_best and (n_repeats > 1 or pools):
         actual = "a pooled score" if pools else f"{n_repeats} repeats"
         raise ValueError(
-            "n_estimators='best' needs one repeat and a score of each fold, because it takes the "
-            f"best mean over the folds, got {actual}."
+            f"n_estimators='best' needs one repeat and a score of each fold, got {actual}, "
+            "because the number of trees with the best mean score over the folds is chosen."
         )
 
 

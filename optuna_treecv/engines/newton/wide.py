@@ -359,8 +359,9 @@ def predict_wide_models(
     if not is_strong.any():
         smallest_C = 1 / strengths.max() if strengths.any() else np.inf
         raise ValueError(
-            f"C must be at most {1 / min_strength:.3g} if training sets have total weights up to "
-            f"{total:.6g} and rows have squared norms up to {square:.3g}, got {smallest_C:.6g}."
+            f"C must be at most {1 / min_strength:.3g} for these rows, got {smallest_C:.6g}; the "
+            f"limit depends on the largest total weight of a training set ({total:.6g}) and on "
+            f"the largest squared norm of a row ({square:.3g})."
         )
     outputs = [np.full((len(strengths), n, loss.n_outputs), np.nan) for n in chunks.sizes]
     order = np.argsort(-strengths, axis=None, kind="stable")

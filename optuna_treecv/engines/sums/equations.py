@@ -518,8 +518,8 @@ class RidgeRows(Source):
         failed = np.isnan(solved).any(axis=(1, 2))
         if self.n_groups > 1:
             raise ValueError(
-                "X must have columns that are linearly independent in floating point for "
-                "class_weight='balanced' with method='exact'; use method='fit' instead."
+                "method='exact' with class_weight='balanced' needs linearly independent columns "
+                "of X, but they are dependent up to rounding errors; use method='fit' instead."
             )
         if np.any(alphas[failed] == 0):
             raise singular_error("a training set")

@@ -597,9 +597,9 @@ class QuadraticDiscriminantFolds(DiscriminantFolds):
             )
         if np.any(np.outer(1 - self._reg_params, rounding) > _MAX_ROUNDING * regularised):
             raise ValueError(
-                "The covariance of each class must be precise if it is computed from sums over "
-                "rows, but rounding errors hide the smallest variances of class "
-                f"{self._classes.tolist()[code]!r}; remove outliers or use method='fit' instead."
+                f"The covariance of class {self._classes.tolist()[code]!r} cannot be computed "
+                "precisely from sums over rows, because rounding errors are too large relative to "
+                "its smallest variances; remove outliers or use method='fit' instead."
             )
         return regularised
 

@@ -175,8 +175,8 @@ def check_incremental_estimator(request: Request) -> None:
         before = preprocessing_of(request)
         if isinstance(before, str) and before and not is_incremental(estimator):
             raise ValueError(
-                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, because {before}, "
-                f"got {request.settings.method!r}."
+                f"method must be 'fit' or 'auto' for this {name_of(estimator)}, got "
+                f"{request.settings.method!r}, because {before}."
             )
     if isinstance(parts, str):
         try:
@@ -223,30 +223,30 @@ def n_epochs_of(request: Request, method: str) -> int:
     own_epochs = _epochs_of(estimator, request.searched)
     if requested > 1 and own_epochs > 1:
         raise ValueError(
-            f"n_epochs must be given only once, got n_epochs={requested} and {name_of(estimator)} "
-            f"with n_epochs={own_epochs}."
+            "n_epochs must be given either to the evaluation or to the estimator, got n_epochs="
+            f"{requested} for the evaluation and n_epochs={own_epochs} for {name_of(estimator)}."
         )
     if requested > 1 and any(name.rpartition("__")[2] == "n_epochs" for name in request.searched):
-        raise ValueError(f"n_epochs must be None if it is searched, got n_epochs={requested}.")
+        raise ValueError(f"n_epochs must be None if n_epochs is searched, got {requested}.")
     n_epochs = max(requested, own_epochs)
     last, report = last_step(estimator), request.settings.report
     if n_epochs == 1:
         return 1
     if isinstance(last, CompiledEstimator) and not last.has_epochs:
         raise ValueError(
-            f"n_epochs must be 1 for {name_of(estimator)}, because its model is exact after one "
-            f"pass over the rows, got {n_epochs}."
+            f"n_epochs must be 1 for {name_of(estimator)}, got {n_epochs}, because the model is "
+            "exact after one pass over the rows."
         )
     if method == "progressive":
         raise ValueError(
-            "n_epochs must be 1 with method='progressive', because each row is tested before the "
-            f"model is trained on it, got {n_epochs}."
+            f"n_epochs must be 1 with method='progressive', got {n_epochs}, because each row must "
+            "be tested before the model is trained on that row."
         )
     if request.settings.is_early:
         raise ValueError(
-            "report must be 'folds', 'mean' or None with several epochs, because early scores "
-            "need rows on which the model has not been trained, but later epochs repeat rows, got "
-            f"report={report!r} with n_epochs={n_epochs}."
+            f"report must be 'folds', 'mean' or None with several epochs, got {report!r} with "
+            f"n_epochs={n_epochs}, because early scores need rows on which the model has not been "
+            "trained, but later epochs repeat rows."
         )
     return n_epochs
 

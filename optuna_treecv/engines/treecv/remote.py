@@ -256,13 +256,13 @@ class RemoteTree:
         name = scored.metrics[scored.at_leaf[0]].name if scored.at_leaf else ""
         if name and models.before is not None:
             raise ValueError(
-                "scoring must only use predictions for a Pipeline on remote rows, got "
-                f"{name!r}, which needs fitted estimators."
+                "scoring must be computed from predictions if a Pipeline is evaluated on remote "
+                f"rows, got {name!r}, which needs fitted estimators."
             )
         if name and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             raise ValueError(
-                "scoring must only use predictions if a fold has rows in several blocks, got "
-                f"{name!r}, which needs fitted estimators; use more folds or fewer "
+                "scoring must be computed from predictions if the rows of a fold are on several "
+                f"workers, got {name!r}, which needs fitted estimators; use more folds or fewer "
                 "workers instead."
             )
         self.blocks, self.n_updates, self.fitted = blocks, 0, None
@@ -387,8 +387,8 @@ class RemoteTreePlan(TrainedPlan):
         super().__init__(request, shared_parameters=lane_parameters(request.estimator))
         if self.n_epochs > 1:
             raise ValueError(
-                "n_epochs must be 1 for remote rows, because further epochs read rows in random "
-                f"order, got {self.n_epochs}."
+                f"n_epochs must be 1 for remote rows, got {self.n_epochs}, because further epochs "
+                "read rows in random order."
             )
 
     def cost(self) -> str:

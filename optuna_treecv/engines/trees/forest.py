@@ -511,7 +511,7 @@ def find_exponents(rows: BinnedRows) -> list[_Exponents]:
         if deviation > 0 and 2.0 ** -exponents[0][1] > 1e-3 * deviation:
             warnings.warn(
                 "y has outliers so large that the other targets lose precision when they are "
-                "rounded to fixed-point numbers; remove these rows, or use the logarithm of y.",
+                "rounded to fixed-point numbers; remove the outliers, or use the logarithm of y.",
                 stacklevel=3,
             )
     return exponents

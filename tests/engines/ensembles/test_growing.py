@@ -626,11 +626,11 @@ def test_cut_forests_of_a_study_are_those_of_each_trial_alone(
         (lightgbm, {"n_estimators": "best", "scoring": pooled("accuracy")}, "n_estimators='best'"),
         (lightgbm, {"n_estimators": "best", "n_repeats": 2, "cv": 3}, "n_estimators='best'"),
         (Ridge, {"n_estimators": "best"}, "n_estimators"),
-        (lambda: lightgbm(early_stopping_round=3), {}, "n_estimators must be 'best'"),
+        (lambda: lightgbm(early_stopping_round=3), {}, "needs n_estimators='best'"),
         (
             lambda: xgboost(early_stopping_rounds=3, n_estimators=5),
             {},
-            "n_estimators must be 'best'",
+            "needs n_estimators='best'",
         ),
         (Ridge, {"method": "boosting"}, "method='boosting'"),
         (lightgbm, {"method": "bagging"}, "method='bagging'"),

@@ -237,7 +237,7 @@ def test_outliers_that_hide_the_covariance_are_refused():
     X, y = numbers()
     X[[40, 43, 46]] *= 1e9
     for k in (3, N):
-        with pytest.raises(ValueError, match="must be precise .* method='fit'"):
+        with pytest.raises(ValueError, match="cannot be computed precisely .* method='fit'"):
             outputs(family_of(quadratic()[2:3], X, y), equal_parts(k))
 
 

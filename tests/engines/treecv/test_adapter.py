@@ -247,7 +247,9 @@ def test_a_predicted_label_between_the_classes_is_wrong(method, label):
 @pytest.mark.parametrize("method", ["treecv", "fit"])
 def test_decision_values_without_a_column_for_each_class_are_refused(method):
     X, y = np.zeros((30, 1)), np.arange(30) % 3
-    with pytest.raises(ValueError, match="decision_function of AnswersAlike must have 3 columns"):
+    with pytest.raises(
+        ValueError, match="decision_function of AnswersAlike must return 3 columns for"
+    ):
         tree_cross_validate(AnswersAlike(0), X, y, cv=3, method=method, scoring="hinge")
 
 
@@ -286,6 +288,6 @@ def test_classes_are_passed_only_if_partial_fit_has_the_parameter(binary):
 
 @pytest.mark.parametrize("method", ["auto", "treecv", "fit"])
 def test_the_last_step_of_a_pipeline_must_have_fit(method, binary):
-    message = "estimator must be a Pipeline whose last step has fit, .* got NearestMean"
+    message = "estimator must be a Pipeline whose last step has fit, got NearestMean"
     with pytest.raises(ValueError, match=message):
         tree_cross_validate(make_pipeline(StandardScaler(), NearestMean()), *binary, method=method)

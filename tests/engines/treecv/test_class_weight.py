@@ -153,8 +153,8 @@ def test_wrong_class_weights(class_weight, match):
 def test_class_weights_that_do_not_fit_the_labels():
     X, y, _ = rare_class()
     for class_weight, match in (
-        ({2: 5.0}, r"class_weight must have labels of y as keys, \[0, 1\], got 2"),
-        ({0: 1, "1": 5.0}, r"class_weight must have labels of y as keys, \[0, 1\], got '1'"),
+        ({2: 5.0}, r"class_weight must have only labels of y, \[0, 1\], as keys, got 2"),
+        ({0: 1, "1": 5.0}, r"class_weight must have only labels of y, \[0, 1\], as keys, got '1'"),
         ({0: 0, 1: 0.0}, "class_weight must have a weight above 0 for at least one class of y"),
     ):
         estimator = PegasosClassifier(class_weight=class_weight)

@@ -551,18 +551,26 @@ def test_epochs_are_a_positive_integer(n_epochs, binary):
         (
             PegasosClassifier(n_epochs=2),
             {},
-            "n_epochs must be given only once, got n_epochs=3 and",
+            "n_epochs must be given either to the evaluation or to the estimator, got n_epochs=3",
         ),
         (
             make_pipeline(StandardScaler(), PegasosClassifier(n_epochs=2)),
             {},
-            "n_epochs must be given only once",
+            "n_epochs must be given either",
         ),
-        (PegasosClassifier(), {"method": "fit"}, "with method='fit', because the estimator's own"),
+        (
+            PegasosClassifier(),
+            {"method": "fit"},
+            "with method='fit', got 3, because the estimator's own",
+        ),
         (DecisionTreeClassifier(), {}, "with method='fit'"),
-        (Ridge(), {}, "with method='exact', because its models follow from sums"),
-        (HistTreeClassifier(), {}, "with method='forest', because its trees"),
-        (PegasosClassifier(), {"method": "progressive"}, "with method='progressive', because"),
+        (Ridge(), {}, "with method='exact', got 3, because its models follow from sums"),
+        (HistTreeClassifier(), {}, "with method='forest', got 3, because its trees"),
+        (
+            PegasosClassifier(),
+            {"method": "progressive"},
+            "with method='progressive', got 3, because",
+        ),
         (PegasosClassifier(), {"cv": ShuffleSplit(3, test_size=0.5)}, "with method='fit'"),
     ],
     ids=said,
@@ -590,9 +598,7 @@ def test_other_refusals(binary):
                 n_epochs=2,
             )
     space = {"n_epochs": optuna.distributions.IntDistribution(1, 9)}
-    with pytest.raises(
-        ValueError, match="n_epochs must be None if it is searched, got n_epochs=2"
-    ):
+    with pytest.raises(ValueError, match="n_epochs must be None if n_epochs is searched, got 2"):
         treecv_objective(PegasosClassifier(), X, y, param_distributions=space, n_epochs=2)
     assert tree_cross_validate(PegasosClassifier(n_epochs=4), X, y, method="fit").mean < 0.5
     assert tree_cross_validate(StreamingKMeans(2), X, n_epochs=3).n_updates > 0

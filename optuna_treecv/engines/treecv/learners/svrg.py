@@ -149,8 +149,8 @@ class StreamingSVRG(LinearEstimator):
         """
         if self.alpha == 0:
             raise ValueError(
-                "alpha must be greater than 0 for settings='theory', whose constants depend on "
-                "the condition number, got 0."
+                "alpha must be greater than 0 for settings='theory', got 0, because the constants "
+                "of the theory depend on the condition number, which would be infinite."
             )
         norm2 = largest_norm2(X, self.n_features_in_) + self.fit_intercept
         alpha = float(self.alpha)
