@@ -613,7 +613,7 @@ def test_the_interval_of_progressive_validation_counts_its_rows():
     [
         ({"scoring": "roc_auc"}, "mean over rows.*'roc_auc'"),
         ({"scoring": ["error", "f1"]}, "mean over rows.*'f1'"),
-        ({"cv": [([0, 1, 2, 3], [4]), ([0, 1], [2])]}, "cv must be .* method='progressive'"),
+        ({"cv": [([0, 1, 2, 3], [4]), ([0, 1], [2])]}, "^method='progressive' goes .* cv must be"),
     ],
 )
 def test_progressive_validation_needs_means_over_rows_in_one_order(options, said):
