@@ -110,7 +110,7 @@ def test_auto_scores_fit_where_rows_drift(learner):
     assert chain.method == "chain" and np.any(chain.test_score != found.test_score)
     lines = treecv_objective(lambda _: learner, rows, labels, cv=cv).explain({})
     is_forward = "With method='treecv', one model is trained forward through time" in lines
-    assert is_forward or "TrainedNB would use the first rows as the step" in lines
+    assert is_forward or "would transform the first rows by the statistics" in lines
 
 
 def test_auto_takes_a_chain_only_of_models_that_no_order_changes():
