@@ -319,8 +319,8 @@ class CrossValidation:
             metadata.warn_if_weights_unused(self.repeats[0].cut)
         if not metadata.equals(first):
             raise ValueError(
-                "params must be routed to fit and score in the same way for all estimators, but "
-                f"{name_of(estimator)} and an earlier estimator request different metadata."
+                "all estimators must request the same params for fit and for scores, but the "
+                f"requests of {name_of(estimator)} differ from those of an earlier estimator."
             )
         return metadata
 

@@ -487,7 +487,7 @@ class CVResult:
         if self._kfold_estimator is None:
             raise ValueError(
                 "kfold_models must be True in the cross-validation, because kfold_estimator needs "
-                "the mean of the fold models, which is computed while they are trained."
+                "the mean of the fold models, which is computed only during their training."
             )
         if isinstance(self._kfold_estimator, ValueError):
             raise self._kfold_estimator

@@ -495,7 +495,7 @@ def test_estimators_of_one_evaluation_get_the_same(binary, weights):
         one, other = LogisticRegression(C=1), LogisticRegression(C=2)
         one.set_fit_request(sample_weight=True), other.set_fit_request(sample_weight=False)
         one.set_score_request(sample_weight=False), other.set_score_request(sample_weight=True)
-        with pytest.raises(ValueError, match="^params must be routed to fit and sc"):
+        with pytest.raises(ValueError, match="^all estimators must request the same params"):
             tree_cross_validate_many([one, other], X, y, params={"sample_weight": weights})
 
 

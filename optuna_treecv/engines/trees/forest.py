@@ -478,8 +478,8 @@ def find_exponents(rows: BinnedRows) -> list[_Exponents]:
         return [(0, 0)] * n_trees
     if targets is not None and np.abs(targets).max() > _MAX_ABS_TARGET:
         raise ValueError(
-            f"y must hold numbers of at most {_MAX_ABS_TARGET:g} in absolute value, because trees "
-            f"sum their squares, got {targets[np.argmax(np.abs(targets))]:g}."
+            f"y must hold numbers of at most {_MAX_ABS_TARGET:g} in absolute value, got "
+            f"{targets[np.argmax(np.abs(targets))]:g}, because trees sum the squares of y."
         )
     # Section 0 has the rows that precede the first fold, section 1 + i those of fold i, on which
     # tree 1 + i is not trained.
