@@ -261,9 +261,9 @@ class RemoteTree:
             )
         if name and not np.isin(blocks.bounds[1:-1], repeat.cut.begins()).all():
             raise ValueError(
-                "scoring must be computed from predictions if the rows of a fold are on several "
-                f"workers, got {name!r}, which needs fitted estimators; use more folds or fewer "
-                "workers instead."
+                "scoring must be computed from predictions if several workers or threads share "
+                f"the rows of a fold, got {name!r}, which needs fitted estimators; use more folds "
+                "or fewer workers instead."
             )
         self.blocks, self.n_updates, self.fitted = blocks, 0, None
         self.tested: dict[int, tuple[Node, list[FoldScores] | None, np.ndarray | None]] = {}
