@@ -108,9 +108,9 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     for argument in ENGINE_SETTINGS:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
-                f"{argument} must be omitted for {name_of(request.estimator)} with "
-                f"method={plan.name!r}, because {argument} applies only to ensembles that a "
-                "method grows tree by tree."
+                f"the argument {argument} beside cv must be omitted for "
+                f"{name_of(request.estimator)} with method={plan.name!r}, because only methods "
+                "that grow an ensemble tree by tree, such as 'boosting', take it."
             )
     if hasattr(request.estimator, "fit") and not plan.capabilities.is_incremental:
         request.metadata.check_fit(request.estimator, request.searched)

@@ -293,8 +293,8 @@ def _hoeffding_half_width(scores: Scores, level: float, loss_range: Bounds) -> f
     if 2 * half > width:
         warn_caller(
             f"the interval of method='hoeffding' is wider than the range of {scores.name!r} "
-            f"({bounds[0]:g} to {bounds[1]:g}), because the width of this interval depends on "
-            "the number of rows in a single test set; use method='bayle' or fewer folds instead."
+            f"({bounds[0]:g} to {bounds[1]:g}), because the smallest test set has only "
+            f"{n_rows:.4g} rows; use method='bayle' or larger test sets instead."
         )
     return half
 

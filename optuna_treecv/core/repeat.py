@@ -178,8 +178,8 @@ def _stratification_codes(
             return None
         if data.y.ndim == 1 and type_of_target(data.y) == "continuous":
             raise ValueError(
-                "stratify must be 'auto' or False, got True: y must contain class labels, but it "
-                "contains real numbers."
+                "stratify must be 'auto' or False if y contains real numbers instead of class "
+                "labels, got True."
             )
     try:
         codes = data.codes()

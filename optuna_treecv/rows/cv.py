@@ -268,8 +268,8 @@ def _read_splits(cv: Any, name: str, rows: ToCut) -> tuple[Splits, bool, str | N
             )
         if i >= max(MOST_SPLITS, n_rows) or n_bytes > MOST_BYTES:
             raise ValueError(
-                f"cv must yield a finite number of splits, but {name} has made {i} splits of "
-                f"{n_rows} rows; use a smaller n_splits instead."
+                f"cv must yield fewer splits of {n_rows} rows, got more than {i} from {name}, or "
+                "too many row indices for memory; use fewer splits, or a cv that ends, instead."
             )
         trained = _row_numbers(split[0], n_rows, f"{name} trains on", i)
         tested = _row_numbers(split[1], n_rows, f"{name} tests", i)

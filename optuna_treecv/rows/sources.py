@@ -113,7 +113,7 @@ def _at_path(argument: str, path: Path) -> Any:
                 return files
         wrong = ", which does not exist"
         if path.exists():
-            wrong = ", which is not; use an array or data frame read from it instead"
+            wrong = ", which is another kind of file; use an array or data frame instead"
     except ImportError as error:
         raise ImportError(
             f"X needs pyarrow, got the path {str(path)!r}: pip install 'optuna-treecv[parquet]'."

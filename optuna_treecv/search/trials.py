@@ -375,10 +375,9 @@ def _check_direction(study: optuna.Study, evaluator: Evaluator) -> None:
     """Raise ValueError if the directions of a study do not fit the scoring."""
     directions = [direction.name.lower() for direction in study.directions]
     if directions != evaluator.directions:
-        kind = "a loss" if evaluator.directions[0] == "minimize" else "a score"
         raise ValueError(
-            f"study must have direction={evaluator.directions[0]!r}, because scoring is {kind}, "
-            f"got {' and '.join(map(repr, directions))}; use "
+            f"study must have direction={evaluator.directions[0]!r}, because the score is to be "
+            f"{evaluator.directions[0]}d, got {' and '.join(map(repr, directions))}; use "
             f"optuna.create_study(direction={evaluator.directions[0]!r}) instead."
         )
 

@@ -480,7 +480,7 @@ def _url_and_engine(store: Given) -> tuple[sa.URL, sa.Engine | None]:
     if _is_factory(store):
         result = store()
         if not isinstance(result, sa.Engine):
-            raise ValueError(f"store must be a callable that returns an Engine, got {result!r}.")
+            raise ValueError(f"store must return an Engine if it is a callable, got {result!r}.")
         store = result
     if isinstance(store, sa.Engine):
         if _is_memory(store.url) and not isinstance(store.pool, sa.StaticPool):

@@ -128,7 +128,7 @@ def test_an_endless_splitter_is_left_early(limit, value, expected, monkeypatch):
                 yield from KFold(2).split(X)
 
     X, y = np.ones((5000, 1)), np.arange(5000) % 2
-    with pytest.raises(ValueError, match="^cv must yield a finite number of splits, but Rep"):
+    with pytest.raises(ValueError, match="^cv must yield fewer splits of .* from Rep"):
         tree_cross_validate(PegasosClassifier(), X, y, cv=Repeating())
     assert len(asked) == expected
 

@@ -515,7 +515,7 @@ def test_a_callable_keeps_the_password_out_of_pickles(postgres_url, monkeypatch)
 
 
 def test_a_callable_returns_an_engine():
-    with pytest.raises(ValueError, match="store must be a callable that returns an Engine, got 3"):
+    with pytest.raises(ValueError, match="store must return an Engine if it is a callable, got 3"):
         Database(lambda: 3)
 
 

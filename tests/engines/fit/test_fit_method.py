@@ -585,7 +585,7 @@ SINGLE = [(np.arange(20), np.arange(20, 40)), (np.arange(20, 40), np.arange(20))
             DummyRegressor(),
             np.linspace(0, 1, 40),
             {"stratify": True, "cv": 3},
-            "^stratify must be 'auto' or False, got True: y must contain class labels",
+            "^stratify must be 'auto' or False if y contains real numbers",
         ),
         (
             DummyClassifier(),
