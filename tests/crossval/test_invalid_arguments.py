@@ -818,7 +818,7 @@ def test_rows(rows):
         ({"groups": MASKED}, "^groups must not be a masked array, because its mask would be ign"),
         (
             {"stratify": True},
-            "^stratify must be .* y must contain class labels, but it contains real",
+            "^stratify must be .* if y contains real numbers instead of class labels",
         ),
         ({"scoring": "neg_log_loss"}, "needs an estimator with predict_proba; Averaged.* has non"),
     ],

@@ -390,7 +390,7 @@ def test_splitters_and_strata_of_classes_are_refused():
     ids=range(6),
 )
 def test_classifiers_have_one_column(estimator, labels, cv):
-    match = r"^y must have one column if it contains classes, got shape \(150, 3\); use"
+    match = r"^y must have one column if it contains classes, got shape \(150, 3\); evaluate"
     for call in (tree_cross_validate, tree_cross_val_predict):
         with pytest.raises(ValueError, match=match):
             call(estimator, X, labels.astype(int), cv=cv)
@@ -416,7 +416,7 @@ def test_classifiers_that_take_columns_are_fitted(labels):
     )
     with pytest.raises(ValueError, match="^response_method must be 'predict' because y has"):
         tree_cross_val_predict(forest, X, labels, cv=folds, response_method="predict_proba")
-    with pytest.raises(ValueError, match="^scoring must be a scorer.*for y of shape"):
+    with pytest.raises(ValueError, match="^scoring must be either .* if y has shape"):
         tree_cross_validate(forest, X, labels, cv=folds)
 
 
@@ -436,7 +436,7 @@ def test_regressors_of_one_target(estimator, method):
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     name = type(last).__name__
     match = (
-        rf"^y must have one column for {name}, got shape \(150, 3\); use "
+        rf"^y must have one column for {name}, got shape \(150, 3\); evaluate "
         rf"MultiOutputRegressor\({name}\(\)\) instead\.$"
     )
     for call in (tree_cross_validate, tree_cross_val_predict):
@@ -448,7 +448,7 @@ def test_regressors_of_one_target(estimator, method):
 
 def test_models_of_river():
     linear_model = pytest.importorskip("river.linear_model")
-    match = r"^y must have one column for LinearRegression, got shape \(150, 3\); use one"
+    match = r"^y must have one column for LinearRegression, got shape \(150, 3\); evaluate one"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(linear_model.LinearRegression(), X, Y)
 
@@ -502,13 +502,15 @@ def test_meta_estimators_decide_for_themselves():
 
 
 def test_an_estimator_that_answers_by_other_columns():
-    match = r"predict of FirstOfTargets must have 3 columns, as many as y, got 1\."
+    match = (
+        r"predict of FirstOfTargets must return 3 columns for this y \(one per target\), got 1\."
+    )
     for method in ("treecv", "fit"):
         with pytest.raises(ValueError, match=match):
             tree_cross_validate(FirstOfTargets(), X, Y, cv=3, method=method)
         with pytest.raises(ValueError, match=match):
             tree_cross_val_predict(FirstOfTargets(), X, Y, cv=3, method=method)
-    with pytest.raises(ValueError, match="predict of Wide must have 1 column, as many as y"):
+    with pytest.raises(ValueError, match="predict of Wide must return 1 column for this y"):
         tree_cross_validate(Wide(), X, Y[:, 0], cv=3, method="fit")
 
 
@@ -523,7 +525,7 @@ class Wide(MeanOfTargets):
     ("y", "match"),
     [
         (np.zeros((N_ROWS, 0)), r"^y must have the shape \(n_rows,\) or \(n_rows, n_targets\), "),
-        (np.zeros((N_ROWS, 2, 2)), r"^scoring must be a scorer.*for y of shape \(150, 2, 2\)"),
+        (np.zeros((N_ROWS, 2, 2)), r"^scoring must be either .* if y has shape \(150, 2, 2\)"),
         (np.where(Y == Y[5, 1], np.nan, Y), "Input y contains NaN"),
         (Y[:-1], "inconsistent numbers of samples"),
         (Y.astype(str), "y must hold numbers for a regressor"),

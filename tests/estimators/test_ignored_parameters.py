@@ -201,7 +201,7 @@ def test_a_callable_that_searches_what_has_no_effect(binary):
     assert said(objective.evaluate, {"epochs": 1}) == []
     passes, differ = said(objective.evaluate, {"epochs": 4})
     assert "SGDClassifier(max_iter=4)" in passes
-    assert "differ in 'sgdclassifier__max_iter' (1 and 4), which" in differ and NOT_USED in differ
+    assert "differ in 'sgdclassifier__max_iter' (1 and 4), but" in differ and NOT_USED in differ
     assert said(objective.evaluate, {"epochs": 5}) == []
     models = [MLPClassifier((2,), max_iter=1, tol=tol) for tol in (1e-4, 1e-3)]
     (differ,) = said(tree_cross_validate_many, models, X, y, cv=3)

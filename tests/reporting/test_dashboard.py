@@ -452,7 +452,7 @@ def test_the_callback_never_stops_a_study(monkeypatch):
 
     monkeypatch.setattr(dashboard, "publish", publish)
     study = optuna.create_study()
-    with pytest.warns(UserWarning, match="after trial 1, but continues: the disk is full"):
+    with pytest.warns(UserWarning, match="could not be published after trial 1: the disk is full"):
         study.optimize(lambda trial: 1.0, 3, callbacks=[dashboard.DashboardCallback(STORE, 2)])
     assert len(study.trials) == 3
 

@@ -318,11 +318,11 @@ def test_forget_is_told_what(database, recorded):
     run = recorded()
     with pytest.raises(ValueError, match="forget needs at least one of keep_runs"):
         forget(database)
-    with pytest.raises(ValueError, match="keep_runs must be a collection of runs"):
+    with pytest.raises(ValueError, match="keep_runs must be a collection of run names"):
         forget(database, keep_runs=run)
     with pytest.raises(ValueError, match="before must be a datetime.datetime, got '2026'"):
         forget(database, before="2026")
-    with pytest.raises(ValueError, match="runs must be a collection of runs"):
+    with pytest.raises(ValueError, match="runs must be a collection of run names"):
         load_fold_scores(database, runs=run)
     assert rows_in(database)["evaluations"] == 1
 

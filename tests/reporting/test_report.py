@@ -529,7 +529,7 @@ def test_a_figure_of_another_study_says_why_it_is_empty(fill):
     two = optuna.create_study(directions=["minimize", "minimize"])
     two.add_trial(optuna.trial.create_trial(values=[0.1, 0.2]))
     assert spoken(report.plot_choice(two, filled.store))[0].startswith("None of the 1 finished")
-    with pytest.raises(ValueError, match="^store must be the store with"):
+    with pytest.raises(ValueError, match="^store must be either the store with"):
         report.plot_choice(filled.study, None)
     with pytest.raises(ValueError, match="store must be the store of the objective"):
         report.plot_fold_scores(filled.study, None)

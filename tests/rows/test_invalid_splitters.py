@@ -102,7 +102,7 @@ def test_splits_that_the_tree_cannot_train_are_refused_by_it(cv, message):
             "Splitter trains on no row in split 1",
         ),
         (Splitter(purged, 0), "cv must yield at least one split, but Splitter yields none"),
-        (Endless(), "Endless has made 100 splits of 40 rows"),
+        (Endless(), "fewer splits of 40 rows, got more than 100 from Endless"),
     ],
 )
 def test_splits_that_do_not_fit_are_refused(cv, message, method, monkeypatch):

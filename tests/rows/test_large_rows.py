@@ -645,7 +645,7 @@ def test_rows_that_are_no_array_of_numbers():
         tree_cross_validate(PEGASOS, frame, y),
         tree_cross_validate(PEGASOS, frame, y, max_memory=LITTLE),
     )
-    match = "its partial_fit needs the rows in the form in which they were passed, got 1048576"
+    match = "got 1048576, because its partial_fit needs the rows in the form in which they were"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(GaussianNB(), frame, y, max_memory=LITTLE)
     columns = pd.DataFrame(X).astype(pd.SparseDtype(float, 0.0))

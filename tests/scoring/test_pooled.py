@@ -210,7 +210,7 @@ def test_decision_values_of_pairs_of_classes_are_refused(scoring):
     X, y = make_classification(80, n_informative=5, n_classes=4, random_state=0)
     estimator = SVC(decision_function_shape="ovo")
     with pytest.raises(
-        ValueError, match="decision_function of SVC must return 4 columns, .* got 6"
+        ValueError, match="decision_function of SVC must return 4 columns for this y, got 6"
     ):
         tree_cross_validate(estimator, X, y, cv=3, scoring=scoring)
     predicted = tree_cross_val_predict(estimator, X, y, cv=3, response_method="decision_function")

@@ -385,7 +385,7 @@ def test_several_columns_of_classes_are_refused_where_they_are_not_fitted():
     X, y = make_multilabel_classification(100, random_state=0)
     tree, logistic = DecisionTreeClassifier(), LogisticRegression()
     for estimator, options, message in (
-        (tree, {"scoring": "error"}, "scoring must be a scorer.*for y of shape"),
+        (tree, {"scoring": "error"}, "scoring must be either .* if y has shape"),
         (logistic, {}, "y must have one column if it contains classes"),
         (tree, {"method": "standard"}, "X must have shape .* several columns of classes"),
     ):

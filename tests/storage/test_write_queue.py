@@ -34,7 +34,7 @@ def test_jobs_are_done_in_order_while_the_caller_goes_on():
 
 def test_what_waits_is_bounded():
     queue, go, done = WriteQueue(), Event(), []
-    most = model_store._MOST_BYTES
+    most = model_store._MAX_QUEUED_BYTES
     queue.put(lambda: go.wait(120), most // 2)
     queue.put(lambda: done.append("half"), most // 2)
     putting = Thread(target=queue.put, args=(lambda: done.append("more"), 1))

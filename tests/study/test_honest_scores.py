@@ -355,7 +355,9 @@ def test_correlated_blocks_are_noted():
     grid, options = {"n_neighbors": [1, 3, 9]}, {"cv": TimeSeriesSplit(5)}
     options["scoring"] = "absolute_error"
     objective, study = searched(KNeighborsRegressor(), grid, (rows, target), **options)
-    with pytest.warns(UserWarning, match="honest: neighboring blocks of rows are correlated"):
+    with pytest.warns(
+        UserWarning, match="honest: the losses of neighbouring blocks of rows are correlated"
+    ):
         honest = objective.honest(study)
     assert honest.note.endswith("so the interval may be too narrow.")
 

@@ -257,7 +257,7 @@ def facts(**changed):
         (LINEAR(), {"is_sparse": True}, "sparse"),
         (LINEAR(), {"has_weights": True}, "weights"),
         (LINEAR(), {"n_of_class": 0}, "no row of a class"),
-        (LINEAR(), {"n_features": 100}, "more columns"),
+        (LINEAR(), {"n_features": 100}, "at least as many columns"),
         (LINEAR(), {"n_trained": 4999, "n_folds": 5000}, ""),
         (LINEAR(solver="eigen"), {"n_trained": 4999, "n_folds": 5000}, ""),
         (QUADRATIC(), {}, ""),

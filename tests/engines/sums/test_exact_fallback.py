@@ -117,7 +117,7 @@ def test_if_fits_fail_too_the_error_is_theirs(estimator, rows):
         with pytest.raises(type(of_fit.value)) as raised:
             evaluate(estimator, rows, LABELS, cv=CV)
         assert str(raised.value) == str(of_fit.value)
-        assert "The folds were refitted one by one because" in "".join(raised.value.__notes__)
+        assert "The folds were refitted one by one, because" in "".join(raised.value.__notes__)
         with pytest.raises(ValueError, match=r"instead\.$"):
             evaluate(estimator, rows, LABELS, cv=CV, method="exact")
 

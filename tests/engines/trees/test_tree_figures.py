@@ -94,7 +94,7 @@ def test_other_objectives_are_refused():
         with pytest.raises(ValueError, match="objective must evaluate a HistTreeClassifier"):
             plot(objective)
     objective = objective_of(HistTreeClassifier(), rows, scoring=pooled("roc_auc"))
-    with pytest.raises(ValueError, match="objective must have fold scores"):
+    with pytest.raises(ValueError, match="objective must have a score for each fold"):
         plot_pruning_path(objective)
     objective = objective_of(HistTreeClassifier(), rows, method="standard")
     with pytest.raises(ValueError, match="method='forest'"):
