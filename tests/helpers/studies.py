@@ -51,5 +51,6 @@ def searched(
     run = optuna.create_study(**settings)
     for params in candidates:
         run.enqueue_trial(params)
-    run.optimize(objective, n_trials=n_trials or len(list(candidates)) or None)
+    n_trials = len(list(candidates)) or None if n_trials is None else n_trials
+    run.optimize(objective, n_trials=n_trials)
     return objective, run

@@ -310,7 +310,7 @@ def test_the_note_lists_the_front(data, tmp_path):
     publish(study, store)
     note = get_note(study)
     front = [trial.number for trial in study.best_trials]
-    part = note.partition("## Pareto front")[2].partition("No other trial")[0]
+    part = note.partition("## Pareto front")[2].partition("No trial is better")[0]
     rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| ")][2:]
     assert sorted(int(number.strip("&emsp; ")) for number, _ in rows) == sorted(front)
     assert "error, minimize; roc_auc, maximize" in note
