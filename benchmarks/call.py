@@ -51,7 +51,7 @@ def seconds(function: Callable[..., Any], *args: Any, **options: Any) -> float:
 
 
 def walk(estimator: Any, rows: Any, **options: Any) -> float:
-    """Return the seconds of the walk of a call."""
+    """Return the seconds of a call that are spent in the walk."""
     return tree_cross_validate(estimator, *rows, **options).seconds
 
 
@@ -64,7 +64,7 @@ def study(rows: Any) -> float:
 
 
 def lanes(rows: Any) -> float:
-    """Return the seconds of the walk of 32 models side by side."""
+    """Return the seconds of the walk of 32 models in one batch."""
     models = [PegasosClassifier(alpha=alpha) for alpha in ALPHAS]
     return sum(one.seconds for one in tree_cross_validate_many(models, *rows, cv=10))
 

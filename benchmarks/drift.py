@@ -58,7 +58,7 @@ def call(estimator: Any, rows: Any, **options: Any) -> float:
 
 
 def lanes(make: Any, rows: Any) -> float:
-    """Return the CPU seconds of a call for 32 models side by side."""
+    """Return the CPU seconds of a call for 32 models in one batch."""
     began = process_time()
     tree_cross_validate_many([make(alpha) for alpha in ALPHAS], *rows, cv=10)
     return process_time() - began

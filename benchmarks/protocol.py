@@ -63,7 +63,7 @@ def main() -> None:
         "methods and attributes of an engine and its plan": len(names),
         "capabilities of a plan": len(fields(Capabilities)),
         "events": len(re.findall(r"^Event = (.*)$", every, re.MULTILINE)[0].split("|")),
-        "places that fall back to fits": every.count("self._refitted("),
+        "places that fall back to fits": every.count("self._refit_folds("),
         "class names that are defined twice": sum(count > 1 for count in classes.values()),
         "code lines of the toy engine": code_lines(toy),
         "code lines of the core": sum(map(code_lines, core)),

@@ -44,8 +44,8 @@ from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.engines.treecv.engine import compute_row_scores
 from optuna_treecv.engines.treecv.engine import EarlyLanes
-from optuna_treecv.engines.treecv.engine import scored
 from optuna_treecv.study.race import Incumbent
 from optuna_treecv.study.race import Race
 from optuna_treecv.study.race import RaceLosses
@@ -132,7 +132,7 @@ def data_sets() -> Iterator[tuple[str, Any, np.ndarray, Any]]:
 def evaluated(
     estimator: Any, name: str, values: np.ndarray, X: Any, y: Any, cv: Any
 ) -> list[Trial]:
-    """Evaluate all values side by side."""
+    """Evaluate all values in batches of 16."""
     settings = Settings(cv=cv, stratify=False, scoring="error", report="progressive")
     cross_validation = CrossValidation.of(X, y, settings)
     found = []
@@ -141,14 +141,14 @@ def evaluated(
             run_for(cross_validation, type(estimator)(**{**estimator.get_params(), name: value}))
             for value in values[begin : begin + 16]
         ]
-        plan, metric = cross_validation.repeats[0].plan, runs[0].scoring.first
-        rows = runs[0].rows()
-        learners = [run.learner(rows) for run in runs]
+        (repeat,) = cross_validation.repeats
+        plan, metric = repeat.plan, runs[0].request.scoring.first
+        learners = [run.plan.bind(run.estimator, repeat).learner for run in runs]
         lanes = EarlyLanes(plan, learners, metric, 1, None)
         outputs, _ = lanes.evaluate()
-        for learner, known, out in zip(learners, lanes.ahead, outputs, strict=True):
+        for learner, known, out in zip(learners, lanes.lanes, outputs, strict=True):
             rows = slice(0, plan.n_rows)
-            losses, _ = scored(learner, metric, learner.settings, out.array, rows)
+            losses, _ = compute_row_scores(learner, metric, learner.settings, out.array, rows)
             passes, ends = known.n_updates / plan.n_rows, spine_steps(plan)
             score = float(losses.mean())
             found.append(Trial(score, known.progressive, known.nested, ends, passes))
