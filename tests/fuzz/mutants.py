@@ -3,13 +3,14 @@
     pip install cosmic-ray
     python tests/fuzz/mutants.py --n 80 --seed 0
 
-A mutant differs from the package in one operator, constant, condition or decorator of ``core``,
+A mutant differs from the package in one operator, constant, condition or loop of ``core``,
 ``scoring`` or an ``engine.py`` of an engine. Each place is drawn with the same probability, then
 one of the operators of cosmic-ray that apply there. Mutants that differ in annotations only are
-not drawn. The file is restored afterwards; run this in a checkout in which nobody else works.
+not drawn. The file is restored afterwards. Run this in a checkout that is not used otherwise.
+The tests of a folder must pass before its first mutant.
 
-A line per mutant is printed: whether a test has failed, the place, and the change. Those that
-survive lack a test, or do not change what the package does.
+A line per mutant is printed: whether a test has failed, the place, and the change. A mutant that
+survives shows that a test is missing, or that its change has no effect.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sys
 
 import parso  # noqa: F401  # before cosmic_ray, which imports it in a circle
 import parso.python.tree  # noqa: F401
+import pytest
 
 from cosmic_ray.ast import ast_nodes  # isort: skip
 from cosmic_ray.ast import get_ast_from_path  # isort: skip
@@ -117,10 +119,12 @@ def mutants(n: int, seed: int) -> Iterator[tuple[Path, int, str, str]]:
     order = sorted(by_place)
     draw.shuffle(order)
     for path, place in order:
+        if n == 0:
+            return
         name, occurrence = draw.choice(by_place[path, place])
         code = path.read_text()
         mutant = mutate_code(code, get_operator(name)(), occurrence)
-        if n and mutant is not None and meaning(mutant) != meaning(code):
+        if mutant is not None and meaning(mutant) != meaning(code):
             n -= 1
             yield path, place[0], name.partition("/")[2], mutant
 
@@ -139,14 +143,17 @@ def commands(path: Path) -> list[list[str]]:
 
 
 def survives(path: Path) -> bool:
+    """Return whether all tests that touch a module pass."""
     for arguments in commands(path):
-        pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider"]
         try:
             run = subprocess.run(
-                [*pytest, *arguments], cwd=ROOT, capture_output=True, timeout=900, check=False
+                [*command, *arguments], cwd=ROOT, capture_output=True, timeout=900, check=False
             )
         except subprocess.TimeoutExpired:
             return False
+        if run.returncode == pytest.ExitCode.NO_TESTS_COLLECTED:
+            raise ValueError(f"arguments must select tests, got {arguments}.")
         if run.returncode:
             return False
     return True
@@ -158,8 +165,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="run no tests")
     arguments = parser.parse_args()
-    n_survivors = 0
+    n_survivors, folders = 0, set()
     for path, line, operator, mutant in mutants(arguments.n, arguments.seed):
+        if not arguments.list and path.parent not in folders and not survives(path):
+            raise SystemExit(f"the tests of {path.parent.name} fail without a mutant")
+        folders.add(path.parent)
         code = path.read_text()
         try:
             path.write_text(mutant)
