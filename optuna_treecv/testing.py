@@ -277,8 +277,9 @@ class LearnerContract:
 class EngineContract:
     """Tests of the engine that evaluates an estimator, run by pytest.
 
-    Derive a class whose name begins with ``Test`` and define ``make_estimator`` and ``method``.
-    Only the public functions of this package are used.
+    Derive a class whose name begins with ``Test`` and define ``make_estimator``, ``method``,
+    ``bad_parameters`` and ``other_parameters``. Only the public functions of this package are
+    used.
 
     Attributes
     ----------
@@ -287,7 +288,7 @@ class EngineContract:
     bad_parameters : dict of str to object
         Parameters of the estimator that its ``fit`` refuses.
     other_parameters : dict of str to object
-        Parameters of a second candidate, which ``fit`` takes. Their names are among those of
+        Parameters of a second candidate, which ``fit`` accepts. Their names are among those of
         ``bad_parameters``.
     rtol : float, default=1e-6
         The tolerance of scores and predictions, relative to the largest ones of converged fits.
@@ -527,9 +528,10 @@ class EngineContract:
         """Check that two processes that share a store get the same scores as without it."""
         expected = self._scores(cv=KFold(4))
         with TemporaryDirectory() as folder:
-            objectives = [self._objective(folder, self._scoring()) for _ in range(2)]
-            for scores in _two_processes().map(_evaluate, objectives, [self._searched()] * 2):
-                assert_array_equal(scores, expected)
+            objective = self._objective(folder, self._scoring())
+            calls = [p.submit(_evaluate, objective, self._searched()) for p in _two_processes()]
+            for call in calls:
+                assert_array_equal(call.result(), expected)
 
     def _classifies(self) -> bool:
         return is_classifier(self.make_estimator())
@@ -621,9 +623,9 @@ def _interrupting(scoring: str, n_calls: int) -> Callable[[Any, Any, Any], float
 
 
 @cache
-def _two_processes() -> ProcessPoolExecutor:
-    """Return two processes, started once because imports take seconds."""
-    return ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+def _two_processes() -> list[ProcessPoolExecutor]:
+    """Return two pools of one process, started once because imports take seconds."""
+    return [ProcessPoolExecutor(1, mp_context=get_context("spawn")) for _ in range(2)]
 
 
 def _evaluate(objective: Any, params: dict[str, Any]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Building blocks of the compiled loops of all engines, and loops over rows for all of them.
+"""Building blocks of the compiled loops of all engines, and loops over rows that they share.
 
 Kernels train and test; Python decides what to do. They get memory and numbers, hold no lock, and
 know neither data frames nor scikit-learn. Kernels of one engine are in its folder ``kernels``. In

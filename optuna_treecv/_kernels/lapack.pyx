@@ -30,7 +30,7 @@ def tridiagonal(a: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
         The Householder vectors that define Q, below the first subdiagonal, in Fortran order.
     diagonal : ndarray of shape (n,)
         The diagonal of T.
-    beside : ndarray of shape (n - 1,)
+    subdiagonal : ndarray of shape (n - 1,)
         The subdiagonal of T.
     tau : ndarray of shape (n - 1,)
         The scalar factors of the Householder reflectors.
@@ -80,7 +80,7 @@ def solve_tridiagonal(diagonal: np.ndarray, subdiagonal: np.ndarray, b: np.ndarr
     ----------
     diagonal : ndarray of shape (n,)
         The diagonal of T.
-    beside : ndarray of shape (n - 1,)
+    subdiagonal : ndarray of shape (n - 1,)
         The subdiagonal of T.
     b : ndarray of shape (n, n_columns)
 

@@ -38,7 +38,7 @@ cdef dispatched copy_all(
     const uint32_t *target,
     Py_ssize_t n_rows,
     floating last,
-    floating *block,            # workspace for n_at_once rows, used if column_step is not 1
+    floating *block,            # workspace for block_rows rows, used if column_step is not 1
     Py_ssize_t block_rows,
     floating *out,
     Py_ssize_t width,

@@ -256,9 +256,8 @@ def _settings_of(estimator: Any) -> list[Any]:
     encode(attributes.get("random_state"))
     settings = [(name, attributes[name]) for name in _CLONED_ATTRIBUTES if name in attributes]
     if _REQUESTS in attributes:
-        settings.append(
-            (_REQUESTS, repr(attributes[_REQUESTS]))
-        )  # it consists of names, strings and bools
+        # The representation consists of names, strings and bools.
+        settings.append((_REQUESTS, repr(attributes[_REQUESTS])))
     return [parameters_of(estimator), *settings]
 
 
@@ -409,9 +408,8 @@ def data_digest(*values: Any) -> bytes | None:
 
 
 def _digest_data(data: Any) -> bytes:
-    pandas = sys.modules.get(
-        "pandas"
-    )  # None unless it is imported, as it is if there are data from it
+    # None unless pandas is imported, which it is if there are data from it.
+    pandas = sys.modules.get("pandas")
     polars = sys.modules.get("polars")
     if data is None:
         return b"none"

@@ -72,9 +72,8 @@ class SharedBetweenRuns:
         content : callable
             () -> a digest of the data, or None if they have no digest.
         """
-        if (
-            data_id not in self._names
-        ):  # without a lock, because content() may wait for other threads
+        # Without a lock, because content() may wait for other threads.
+        if data_id not in self._names:
             name = content() if self._with_others else None
             self._names.setdefault(data_id, (name or token(), name is not None))
         return self._names[data_id]

@@ -108,7 +108,7 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     for argument in ENGINE_SETTINGS:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
-                f"the argument {argument} beside cv must be omitted for "
+                f"the argument {argument} of the cross-validation must be omitted for  "
                 f"{name_of(request.estimator)} with method={plan.name!r}, because only methods "
                 "that grow an ensemble tree by tree, such as 'boosting', take it."
             )

@@ -197,8 +197,11 @@ class CrossValidation:
     ) -> Self:
         """Create a cross-validation from the arguments of a user.
 
-        Parameters ---------- X, y : features and targets as given settings : Settings estimator :
-        estimator or None
+        Parameters
+        ----------
+        X, y : features and targets as given
+        settings : Settings
+        estimator : estimator or None
             One of the estimators that will be evaluated; None if there is none yet.
         cache : ModelCache, StoredModelCache or None
             The cache for models and results; None: nothing is cached.

@@ -469,7 +469,7 @@ class Plan(ABC):
             other.fallback = self.fallback.with_request(request)
         return other
 
-    def check(self, candidate: Candidate) -> None:  # noqa: B027  # in most plans, fit raises the error
+    def check(self, candidate: Candidate) -> None:  # noqa: B027  # usually, fit raises the error
         """Raise an error if a free parameter has an invalid value.
 
         Raises

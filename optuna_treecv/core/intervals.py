@@ -157,7 +157,7 @@ def compute_interval(
             "finite; for example, its model may have diverged."
         )
     if not scores.metric.is_mean:
-        _check_nadeau_bengio(scores, method)
+        _check_method_without_row_scores(scores, method)
     if method == "nadeau_bengio":
         interval = _nadeau_bengio_interval(scores, level)
     else:
@@ -252,7 +252,7 @@ def _reason_against_nadeau_bengio(tested: Tested) -> str:
     return "time series" if tested.goes_forward else ""
 
 
-def _check_nadeau_bengio(scores: Scores, method: str) -> None:
+def _check_method_without_row_scores(scores: Scores, method: str) -> None:
     """Raise an error unless ``method`` is possible for a score that is not a mean over rows."""
     if reason := _reason_against_nadeau_bengio(scores.tested):
         raise ValueError(

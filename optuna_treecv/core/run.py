@@ -227,9 +227,8 @@ class Run:
         repeat = self.plan.repeats[0]
         n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
         n_bytes += n_rows * (self.request.stored_bytes_per_row + 8 * self.request.needs_rows)
-        if (
-            self.request.settings.is_early
-        ):  # row scores of the first pass, and of the 16 nested folds
+        # Row scores of the first pass, and of the 16 nested folds.
+        if self.request.settings.is_early:
             n_bytes += 2 * 8 * n_rows
         return n_bytes * len(self.plan.repeats)
 
@@ -320,9 +319,8 @@ class Run:
             self._costs.append(cost)
             first_watch = watch if repeat.number == 0 else None
             try:
-                self.results(
-                    repeat
-                )  # this prepares the rows, whose seconds are counted separately
+                # This prepares the rows, whose seconds are counted separately.
+                self.results(repeat)
                 with closing(self._evaluate_folds(repeat, first_watch, cost)) as events:
                     for event in _add_seconds(events, cost):
                         if not isinstance(event, TestedFolds):

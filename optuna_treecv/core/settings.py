@@ -186,7 +186,7 @@ class Settings:
         list of names, the objective returns a tuple, for a multi-objective study:
         ``optuna.create_study(directions=objective.directions)``.
     pooled : bool, default=False
-        Whether to compute each score once, on the out-of-fold predictions of all rows, see
+        Whether to compute each score once, on the out-of-fold predictions of all rows; see
         ``optuna_treecv.pooled``.
     sample_weight : array-like of shape (n_rows,), default=None
         The weights of the rows, finite and not negative. They are used in training and in scores.

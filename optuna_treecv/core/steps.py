@@ -24,7 +24,10 @@ _MAX_FITTED = 16
 class Steps:
     """The caches for the preprocessing of one cross-validation.
 
-    Parameters ---------- X : features as given y : ndarray or None
+    Parameters
+    ----------
+    X : features as given
+    y : ndarray or None
         The targets as given.
     cache : ModelCache or None
         The cache for preprocessed rows; None: only the most recently used rows are cached.

@@ -305,7 +305,10 @@ def why_not_scored(request: Request) -> str:
             return f"the scorer {scorer.name} may use more than predictions"
         methods = [scorer.methods] if isinstance(scorer.methods, str) else scorer.methods
         if not _RESPONSES.issuperset(methods or ()):
-            return f"the scorer {scorer.name} calls other methods than those for predictions"
+            return (
+                f"the scorer {scorer.name} calls methods other than predict, predict_proba and "
+                "decision_function"
+            )
     return ""
 
 
@@ -419,7 +422,7 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         return "order='random' has no effect on sums over rows"
     if why := request.metadata.reason_not_from_sums(estimator) or why_not_scored(request):
         return why
-    is_requested |= is_remote  # no other engine takes less time
+    is_requested |= is_remote  # no other engine supports these estimators on remote rows
     is_class = is_classifier(estimator)
     parameters = () if isinstance(parts, str) else parts.parameters
     n_trained, n_of_class = cross_validation.smallest_training_set(is_class)

@@ -136,7 +136,8 @@ def _of_training_sets(
     return n_trained, np.array([n_numbers[rows].sum() for rows in trains]), n_present
 
 
-# The maximum length of a row in ``engines/treecv/kernels/scaled.pyx``, half of its ``ROOM``.
+# The maximum length of a row in ``engines/treecv/kernels/scaled.pyx``, half of its
+# ``BUFFER_SIZE``.
 MOST_NUMBERS = 2**11
 
 # Sparse rows are made dense before scaling if they have at most this many columns.

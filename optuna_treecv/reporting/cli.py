@@ -145,13 +145,8 @@ def _write_html(evaluations: Evaluations, page: Path) -> list[Path]:
 
     The figures need ``plotly.min.js``, which is written to the same folder if it is missing.
     """
-    from plotly.offline import (
-        get_plotlyjs,
-    )  # must come after the import of figures, whose ImportError tells which extra to install
-
-    from optuna_treecv.reporting.figures import (
-        figures_of,
-    )  # imported here, because it needs plotly and takes a second
+    # Imported here, because it needs plotly and takes a second. Its ImportError names the extra.
+    from optuna_treecv.reporting.figures import figures_of
 
     figures = [
         figure.to_html(full_html=False, include_plotlyjs="directory" if number == 0 else False)
@@ -160,6 +155,8 @@ def _write_html(evaluations: Evaluations, page: Path) -> list[Path]:
     page.write_text(
         as_html(note_of(evaluations), evaluations.study.study_name, figures), encoding="utf-8"
     )
+    from plotly.offline import get_plotlyjs
+
     library, content = page.with_name("plotly.min.js"), get_plotlyjs().encode()
     if not library.exists() or library.read_bytes() != content:
         library.write_bytes(content)

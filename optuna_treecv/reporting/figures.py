@@ -517,8 +517,8 @@ def _draw_differences(
         showlegend=False,
     )
     # Leave room for the text next to the last point.
-    to_label = [-0.4, len(differences) + 0.7]
-    figure.update_xaxes(type="category", title_text="trial", range=to_label, tickangle=0)
+    x_range = [-0.4, len(differences) + 0.7]
+    figure.update_xaxes(type="category", title_text="trial", range=x_range, tickangle=0)
     return figure.update_yaxes(title_text=f"{metric} minus that of trial {best}")
 
 

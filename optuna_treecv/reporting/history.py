@@ -81,9 +81,8 @@ def load_evaluations(
     frame = pandas.DataFrame(table, columns=COLUMNS)
     frame = frame.astype({"mean": float, "std": float, "trial_number": "Int64"})
     times = pandas.to_datetime(frame["created_at"], utc=True)
-    frame["created_at"] = times.astype(
-        "datetime64[us, UTC]"
-    )  # the same resolution for all databases
+    # The same resolution for all databases.
+    frame["created_at"] = times.astype("datetime64[us, UTC]")
     parameters = pandas.DataFrame([row["parameters"] for row in table], index=frame.index)
     return frame.drop(columns="parameters").join(parameters.add_prefix("params_"))
 
@@ -236,7 +235,7 @@ def _frame(pandas: Any, table: list[dict[str, Any]], block: _Block) -> DataFrame
     rows, lengths, folds, scores = block
     n_folds = np.repeat(np.array([row["n_folds"] for row in rows], np.int32), lengths)
     columns = ["run", "study_name"]
-    run_set = pandas.DataFrame(table, columns=columns, dtype=object).astype("category").dtypes
+    dtypes = pandas.DataFrame(table, columns=columns, dtype=object).astype("category").dtypes
 
     def repeat_column(column: str, kind: Any) -> Any:
         values = pandas.Series([row[column] for row in rows], dtype=object).astype(kind)
@@ -244,8 +243,8 @@ def _frame(pandas: Any, table: list[dict[str, Any]], block: _Block) -> DataFrame
 
     return pandas.DataFrame(
         {
-            "run": repeat_column("run", run_set["run"]),
-            "study_name": repeat_column("study_name", run_set["study_name"]),
+            "run": repeat_column("run", dtypes["run"]),
+            "study_name": repeat_column("study_name", dtypes["study_name"]),
             "trial_number": repeat_column("trial_number", "Int32"),
             "repeat": folds // n_folds,
             "fold": folds % n_folds,

@@ -92,9 +92,8 @@ def _is_defined(name: str, classes: list[Any]) -> bool:
     """Return whether this module can compute a score of scikit-learn for these classes."""
     if name in ("f1", "average_precision"):
         return len(classes) == 2 and bool(classes[1] == 1)
-    if (
-        name == "neg_brier_score"
-    ):  # scikit-learn treats other pairs differently in folds with one class
+    # Scikit-learn treats other pairs differently in folds with one class.
+    if name == "neg_brier_score":
         return len(classes) > 2 or classes in ([0, 1], [-1, 1])
     if name == "roc_auc":
         return len(classes) == 2

@@ -345,9 +345,8 @@ class TreeCVSearchCV(BaseSearchCV):
                 )
             scores = scores.for_names(names)
             self._check_refit(scores)
-            study.set_user_attr(
-                STUDY_ATTRIBUTE, None
-            )  # it describes the scoring, which has changed
+            # The attribute describes the scoring, which has changed.
+            study.set_user_attr(STUDY_ATTRIBUTE, None)
             objective = build(scores)
             return objective.evaluator
 

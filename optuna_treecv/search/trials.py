@@ -102,9 +102,8 @@ class Trials:
     def __exit__(self, kind: type | None, error: Any, where: Any) -> None:
         if not self._has_callbacks:
             return
-        from sklearn.callback import (
-            with_callbacks,
-        )  # exists since scikit-learn 1.9, which introduced callbacks
+        # Exists since scikit-learn 1.9, which introduced callbacks.
+        from sklearn.callback import with_callbacks
 
         try:
             if error is None:
@@ -218,9 +217,8 @@ class Trials:
         rows = []
         for params, trial in pairs:
             row = self._rows.get(trial.number)
-            if row is None or len(row.means) != len(
-                directions
-            ):  # the trial is from an earlier run, or had other scores
+            # The trial is from an earlier run, or had other scores.
+            if row is None or len(row.means) != len(directions):
                 if trial.state == TrialState.FAIL:
                     shape = len(directions), self.evaluator.n_splits
                     row = failed_row(np.full(shape, float(self.search.error_score)))
@@ -363,10 +361,8 @@ def _name_of_search(search: Any, evaluator: Evaluator) -> str | None:
         if callable(search.param_distributions):
             spaces.append(content_key(search.param_distributions))
         key = digest(evaluator.fingerprint().encode(), lasting_key(search.estimator), *spaces)
-    except (
-        NoKey,
-        TypeError,
-    ):  # the choices of a categorical parameter cannot be converted to JSON
+    # The choices of a categorical parameter cannot be converted to JSON.
+    except (NoKey, TypeError):
         return None
     return f"treecv-search-{key.hex()}"
 

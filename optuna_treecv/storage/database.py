@@ -58,7 +58,7 @@ Given = str | sa.URL | sa.Engine | Callable[[], sa.Engine]
 # Scopes of failures besides a single purpose: all attempts, or all attempts to write.
 _STORE: Scope = (None, False)
 _WRITING: Scope = (None, True)
-# What trials continue without if these scopes fail, for warnings.
+# The end of the warning "trials continue without ..." if these scopes fail.
 _SCOPE_NAMES: dict[Scope | None, str] = {_STORE: "it", _WRITING: "writing to it"}
 
 # The maximum number of abandoned transactions that may still be running. Each of them holds its

@@ -42,7 +42,7 @@ NEWS_SECONDS = 2.0
 #: The default maximum of the total size of all models in bytes.
 DEFAULT_MAX_BYTES = 2**28
 
-# What trials continue without if the database fails, for warnings.
+# The end of the warning "trials continue without ..." if the database fails.
 _SHARED_MODELS = "shared models"
 
 # The header of a payload: magic bytes, number of bytes, and a digest of the key and the bytes.

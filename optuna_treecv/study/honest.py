@@ -50,7 +50,7 @@ _MAX_TRIALS = 200
 # The maximum number of fold scores that are read from a store.
 _MAX_SCORES = 2**20
 
-# A correlation of neighboring blocks above this value is mentioned in the note.
+# A correlation of neighbouring blocks above this value is mentioned in the note.
 _MAX_CORRELATION = 0.2
 
 # A trial is no contender if the interval of its difference from the best one, at this level, does

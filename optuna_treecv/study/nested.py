@@ -198,9 +198,8 @@ def _score_resampled_choice(
         _key(trial): stored[trial.number] for trial in contest.trials if trial.number in stored
     }
     scores, params, n_trials = [], [], len(study.get_trials(deepcopy=False))
-    sampler = deepcopy(
-        study.sampler
-    )  # one sampler for all folds, because copies with equal seeds would suggest equal candidates
+    # One sampler for all folds, because copies with equal seeds would suggest equal candidates.
+    sampler = deepcopy(study.sampler)
     cross_validation = run_of(contest.trials[0]).request.cross_validation
     folds = [*np.ndindex(cross_validation.n_repeats, cross_validation.n_folds)]
     for place, (number, fold) in enumerate(_logged(folds, "folds")):

@@ -318,7 +318,7 @@ class Race(Watch):
             assert best is not None
             rivals.append(best[rows])
 
-        def was_pruned(losses_of_candidate: Array, losses_of_rival: Array) -> bool:
+        def is_beaten(losses_of_candidate: Array, losses_of_rival: Array) -> bool:
             sums = sums_of(differences_of(losses_of_candidate, losses_of_rival), weights)
             comparison = compared(len(losses_of_candidate), sums, width, largest, _N_REPORTS)
             return comparison is not None and loses(self.pruner, step, comparison)
@@ -326,7 +326,7 @@ class Race(Watch):
         return [
             i
             for i, x in enumerate(losses)
-            if any(was_pruned(x, losses_of_rival) for losses_of_rival in rivals)
+            if any(is_beaten(x, losses_of_rival) for losses_of_rival in rivals)
         ]
 
     def _add(self, losses: Array, weights: Array | None) -> None:

@@ -477,9 +477,8 @@ def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> 
         slope = max(0.0, weights @ ((early - early_mean) * (final - final_mean)) / early_variance)
     predicted = final_mean + slope * (current - early_mean)
     residual = weights @ (final - final_mean - slope * (early - early_mean)) ** 2 * n / (n - 2)
-    residual = max(
-        residual, 1 / np.cosh(np.clip(predicted, -300, 300)) ** 2
-    )  # the usual change on the arcsinh scale
+    # The usual change on the arcsinh scale.
+    residual = max(residual, 1 / np.cosh(np.clip(predicted, -300, 300)) ** 2)
     leverage = (current - early_mean) ** 2 / early_variance if early_variance > 0 else 0.0
     return float(stdtr(n - 2, -predicted / sqrt(residual * (1 + (1 + leverage) / n))))
 

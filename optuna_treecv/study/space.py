@@ -632,9 +632,8 @@ def _suggest_code(trial: BaseTrial, name: str, axis: Axis) -> ParamValue:
         except ValueError:
             if not isinstance(trial, FixedTrial):
                 raise
-            return axis.code_of(
-                trial.suggest_categorical(name, axis.values)
-            )  # it stores a value, not a code
+            # The trial stores a value, not a code.
+            return axis.code_of(trial.suggest_categorical(name, axis.values))
     suggest = (
         trial.suggest_float if isinstance(distribution, FloatDistribution) else trial.suggest_int
     )

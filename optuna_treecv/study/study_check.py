@@ -233,9 +233,8 @@ class StudyCheck:
                 self._visited |= set() if name is None else {name}
                 return
         trials = study.get_trials(deepcopy=False)
-        if (
-            "fixed_params" in trials[trial.number].system_attrs
-        ):  # the trial was enqueued by the user
+        # The trial was enqueued by the user.
+        if "fixed_params" in trials[trial.number].system_attrs:
             return
         with self._lock:
             if not self._expects_grid_sampler:

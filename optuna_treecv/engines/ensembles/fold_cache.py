@@ -138,7 +138,7 @@ class FoldCache:
         key = first_key((ensemble, tuple(methods)), encode, lasting_key)
         return b"" if key is None or not self._key_of_rows else digest(self._key_of_rows, key)
 
-    # Trees are only cached in memory.
+    # Trees are cached in memory, but not stored.
 
     def take_fold(self, chunk: int) -> Fold:
         """Remove a fold that another trial has released from the cache, and return it.

@@ -445,8 +445,8 @@ class NeighborFolds(Family):
     def _limit_neighbors(self, n_train: int) -> int:
         """Return the number of neighbours to search for among this number of training rows.
 
-        The result is below n_train // 2, because from there on, algorithm="auto" uses brute force
-        for more neighbours, whereas a refit with few neighbours may use a tree.
+        The result is below n_train // 2. For more neighbours, algorithm="auto" uses brute force,
+        whereas a refit with few neighbours may use a tree.
         """
         return max(0, min(self._max_neighbors, n_train // 2 - 1))
 

@@ -174,7 +174,7 @@ class GLMFolds(Family):
             return "class_weight='balanced' changes the weights of all rows for each held-out row"
         has_penalised_intercept = cls.penalised_intercept_scaling(estimator) != np.inf
         if scaler is not None and (facts.has_weights or has_penalised_intercept):
-            return "a StandardScaler precedes a model with weights or solver='liblinear'"
+            return "a StandardScaler precedes a model with sample weights or a penalised intercept"
         if facts.n_features * facts.n_models > _MAX_COEFFICIENTS_LEAVE_ONE_OUT:
             return f"a model has more than {_MAX_COEFFICIENTS_LEAVE_ONE_OUT} coefficients"
         return ""
@@ -464,7 +464,7 @@ class LogisticFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
-        """Also return the reasons that are specific to LogisticRegression."""
+        """Extend the reasons of the base class by those specific to LogisticRegression."""
         if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
             return "its penalty is not l2"
         if estimator.solver == "liblinear":
@@ -523,7 +523,7 @@ class TweedieFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Also return the reasons that are specific to the power and the link."""
+        """Extend the reasons of the base class by those specific to the power and the link."""
         if facts.n_outputs > 1:
             return "there are several targets"
         if type(estimator) is TweedieRegressor:
@@ -554,7 +554,7 @@ class LinearSVMFolds(GLMFolds):
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
-        """Also return the reasons that are specific to LinearSVC and LinearSVR."""
+        """Extend the reasons of the base class by those specific to LinearSVC and LinearSVR."""
         if not str(estimator.loss).startswith("squared"):
             return f"loss={estimator.loss!r} is not differentiable"
         if type(estimator) is LinearSVR:
@@ -650,7 +650,7 @@ class NewtonPlan(SumsPlan):
         table, last = table_of(request, parts), parts.last
         if isinstance(table, Table) and table.has_maps:
             if table.is_sparse:
-                return "a transformer fills in or scales sparse rows per fold"
+                return "a transformer that is fitted per fold imputes or scales sparse rows"
             if not last.fit_intercept:
                 return "a transformer is fitted per fold, but fit_intercept is False"
         if parts.scaler is not None and parts.scaler.with_mean and not last.fit_intercept:

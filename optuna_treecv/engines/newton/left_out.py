@@ -50,10 +50,11 @@ _MAX_HAT_VALUE = 0.9
 # The numbers of rows over which refinements sum, in turn, before they sum over all rows.
 _N_EXACT = 2**12, 2**14, 2**16, 2**18
 
-# The number of rows that are refined together.
+# The maximum number of rows that are refined together.
 _BATCH_SIZE = 256
 
-# The number of Newton steps for the model of all rows, and of refinement steps for each row.
+# The maximum number of Newton steps for the model of all rows, and of refinement steps for each
+# row.
 _MAX_STEPS = 40
 
 # A refinement ends if the predictor will change by less than this.

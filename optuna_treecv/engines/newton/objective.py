@@ -70,7 +70,7 @@ _FAR_ROWS_PER_COLUMN = 2**8
 # With fewer columns per pair of outputs, the products of columns are computed once for all pairs.
 _MIN_COLUMNS_PER_PAIR = 7
 
-# The number of such products of columns in memory.
+# The maximum number of such products of columns in memory.
 _MAX_PRODUCTS = 2**19
 
 # The relative difference up to which two second derivatives count as equal.

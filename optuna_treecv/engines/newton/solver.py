@@ -71,7 +71,7 @@ _LOG2_WIDTH_OF_COLD_START = 8
 # After this many passes without convergence, the Hessian of a model is computed anew.
 _PASSES_PER_HESSIAN = 20
 
-# The number of passes of L-BFGS for a model of all rows.
+# The maximum number of passes of L-BFGS for a model of all rows.
 _PASSES_OF_FULL_MODEL = 8
 
 # The number of Hessians after which a model with one output counts as not converging. Only
@@ -81,7 +81,7 @@ _MAX_HESSIANS = 60
 # The same for several outputs, whose Hessians take longer.
 _MAX_HESSIANS_OF_SEVERAL_OUTPUTS = 12
 
-# The number of Newton steps for a model of all rows.
+# The maximum number of Newton steps for a model of all rows.
 _MAX_STEPS = 60
 
 # The fraction of a Newton step that is not shortened further.
@@ -128,7 +128,7 @@ _MAX_ROUNDING = 2e-8
 # ones take longer than further passes.
 _MAX_HESSIAN_ENTRIES_PER_ROW = 8
 
-# The bytes of the models of a batch, with their histories and Hessians.
+# The maximum size in bytes of the models of a batch, with their histories and Hessians.
 _MAX_BYTES = 2**28
 
 
@@ -354,7 +354,7 @@ def _extrapolate_model(
 def _refine_full_models(
     objective: Objective, penalties: L2Penalties, models: np.ndarray, factors: list[HessianFactor]
 ) -> list[FullModel]:
-    """Improve models of all rows by L-BFGS, and by Newton's method where that is not enough."""
+    """Improve models of all rows by L-BFGS, and by Newton's method if that is not enough."""
     max_decrement = _max_decrement(objective)
     set_indices = np.full(len(models), len(objective.sets.group_fractions) - 1)
     descent = JointLBFGS(objective, set_indices, penalties, models, factors)

@@ -61,10 +61,10 @@ _MAX_RISE = 0.9
 # The fraction of a step that is not shortened further.
 _MIN_STEP_FRACTION = 1e-6
 
-# The number of Newton steps of a model.
+# The maximum number of Newton steps of a model.
 _MAX_STEPS = 40
 
-# The number of iterations of conjugate gradients in one Newton step.
+# The maximum number of iterations of conjugate gradients in one Newton step.
 _MAX_ITERATIONS = 1500
 
 # The largest squared norm of a row relative to the penalty a. Beyond this limit or the next two,
@@ -77,10 +77,10 @@ _MAX_TOTAL = 1.6e7
 # The same for more than two classes.
 _MAX_TOTAL_OF_CLASSES = 3e6
 
-# The number of vectors that are multiplied by K together.
+# The maximum number of vectors that are multiplied by K together.
 _MAX_VECTORS = 40
 
-# The bytes of the models that are solved together.
+# The maximum size in bytes of the models that are solved together.
 _MAX_BYTES = 2**29
 
 # The number of float64 vectors in memory for each model.

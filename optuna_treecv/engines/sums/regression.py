@@ -543,8 +543,8 @@ def minimise(
     is_positive : bool
         Whether all coefficients must be at least 0.
     guesses : sequence of ndarray of shape (d,)
-        If a computed guess fails, the search starts from the first of these whose
-        active columns are linearly independent.
+        Coefficients from which the active columns are guessed. If that guess fails, the search
+        starts from the first of these whose active columns are linearly independent.
 
     Returns
     -------

@@ -252,7 +252,7 @@ cdef void gather(
     const void *source,         # IN, (n_rows, theirs.n_lanes)
     void *out,                  # OUT, (n_rows, ours.n_lanes)
     Py_ssize_t n_rows,
-    Py_ssize_t itemsize,        # the itemsize
+    Py_ssize_t itemsize,        # bytes per element
 ) noexcept nogil:
     """Copy the columns ``lanes`` of an array."""
     cdef const unsigned char *source_row = <const unsigned char *> source

@@ -124,8 +124,8 @@ cdef inline inlined absorb(
     """Multiply the scale into z in the chosen lanes, and reset it to 1.
 
     With a small scale, A z - v would lose digits, because its terms are larger than their difference by a factor of
-    1 / scale. With a large scale, steps would lose digits. Elements of z never become -0, because adding 0 times a row
-    would change -0.
+    1 / scale. With a large scale, steps would lose digits. Elements of z must not become
+    -0, because adding 0 times a row would turn -0 into 0.
     """
     cdef Py_ssize_t i, j, lane
     for i in range(n_chosen):

@@ -99,7 +99,7 @@ cdef inline double stage_step_size(const Schedule *schedule, const Stage *stage,
 
 
 cdef inline int64_t draw_length(uint64_t seed, int64_t stage, int64_t max_length) noexcept nogil:
-    """Draw m~ of a stage from 1..most."""
+    """Draw m~ of a stage from 1..max_length."""
     cdef uint64_t counter = chain(seed, stage)
     return 1 + <int64_t> below(&counter, <uint32_t> max_length)
 
@@ -156,7 +156,8 @@ cdef inline inlined settle(
 ) noexcept nogil:
     """Replace z by w = scale z + shift G in the chosen lanes.
 
-    Elements of z never become -0, because adding 0 times a row would change -0.
+    Elements of z must not become -0, because adding 0 times a row would
+    turn -0 into 0.
     """
     cdef Py_ssize_t i, lane
     for _ in range(width):

@@ -156,8 +156,8 @@ class AveragedSGDClassifier(LogisticMixin, AveragedSGD, LinearClassifier):
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
     penalty by M, the geometric mean (to within 6 %) of :math:`|x|^2` of the rows seen so far. The
-    step size is then :math:`1 / (1/3 + \alpha / M)`. Rows with larger norms than is typical
-    therefore have less weight.
+    step size is then :math:`1 / (1/3 + \alpha / M)`. Rows whose norms are larger than
+    typical therefore have less weight.
 
     With ``class_weight="balanced"``, the weight of a row of class c is multiplied by
     :math:`(W + K) / (K (W_c + 1))`. Here :math:`W_c` is the sum of the weights of class c over the

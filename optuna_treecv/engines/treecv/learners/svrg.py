@@ -277,8 +277,8 @@ class StreamingSVRGClassifier(LogisticMixin, StreamingSVRG, LinearClassifier):
 
     With ``step_size="auto"``, the gradient of a row is divided by max(M, :math:`|x|^2`) and the
     penalty by M, the geometric mean (to within 6 %) of :math:`|x|^2` of the rows seen so far. The
-    step size is then :math:`1 / (1/3 + \alpha / M)`. Rows with larger norms than is typical
-    therefore have less weight.
+    step size is then :math:`1 / (1/3 + \alpha / M)`. Rows whose norms are larger than
+    typical therefore have less weight.
 
     Training on sparse rows takes time proportional to the number of nonzeros and gives the same
     model as training on dense rows.

@@ -88,7 +88,7 @@ cdef struct Forest:
     int64_t *weight_of
     int64_t *entry              # (size,)
     int64_t *missing            # (size,)
-    void *scratch               # (1 + n_folds, MAX_BINS, size) entries
+    void *scratch               # (1 + n_folds, MAX_BINS) entries
     # Output.
     int32_t *leaf               # (n_rows,)
     Record *records
