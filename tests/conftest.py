@@ -169,7 +169,7 @@ def results(monkeypatch) -> dict[tuple[str, int], CVResult]:
 
 
 @pytest.fixture
-def walks(monkeypatch) -> list[int]:
+def batch_sizes(monkeypatch) -> list[int]:
     """Return a list to which each evaluation of a batch appends the number of its candidates."""
     sizes = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 import pickle
+from threading import Barrier
 import warnings
 
 from joblib import parallel_config
@@ -30,6 +31,7 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
+from optuna_treecv.core.routing import MetadataArguments
 
 FOLDS = KFold(4, shuffle=True, random_state=0)
 SGD = SGDClassifier(random_state=0, max_iter=1, tol=None)
@@ -157,6 +159,28 @@ def requesting(scaler, last):
     return pipeline
 
 
+@pytest.mark.parametrize(
+    ("scaler", "last", "name"),
+    [
+        (True, True, "sample_weight"),
+        (True, False, "sample_weight"),
+        (False, True, "sample_weight"),
+        (False, "mine", "mine"),
+    ],
+)
+def test_a_pipeline_routes_weights_by_its_requests(scaler, last, name, binary, weights):
+    X, y = binary
+    with config_context(enable_metadata_routing=True):
+        pipeline = requesting(scaler, last)
+        scorer = get_scorer("neg_log_loss").set_score_request(sample_weight=False)
+        options = {"cv": FOLDS, "scoring": scorer, "params": {name: weights}}
+        theirs = cross_validate(pipeline, X, y, **options)["test_score"]
+        ours = tree_cross_validate(pipeline, X, y, method="fit", shuffle=False, **options)
+        plain = cross_validate(pipeline, X, y, cv=FOLDS, scoring=scorer)["test_score"]
+    np.testing.assert_array_equal(ours.test_score, theirs)
+    assert np.any(theirs != plain)
+
+
 @pytest.mark.parametrize("asks", [True, False])
 def test_scorers_get_the_weights_that_they_request(asks, binary, weights):
     X, y = binary
@@ -273,8 +297,21 @@ def test_a_tree_is_left_for_further_arguments(binary):
     np.testing.assert_array_equal(again.test_score, result.test_score)
 
 
-@pytest.mark.parametrize("last", [True, "mine"])
-def test_a_tree_under_routing_weighs_the_last_step_alone(last, binary, weights):
+def test_threads_get_the_same_weights(monkeypatch):
+    both = Barrier(2)
+
+    def check(*_):
+        both.wait(120)
+        return np.ones(2)
+
+    monkeypatch.setattr("optuna_treecv.core.routing.check_weights", check)
+    arguments = MetadataArguments(None, "same", {"sample_weight": [1, 1]}, 2)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda model: arguments.metadata_for(model, [None]), [SGD, SGD])
+    assert one.equals(other)
+
+
+def test_a_tree_under_routing_weighs_the_last_step_alone(binary, weights):
     X, y = binary
     plain = make_pipeline(StandardScaler(), SGD)
     options = {"cv": 4, "scoring": "hinge", "score_weight": None}

@@ -153,13 +153,25 @@ class OwnFit(GaussianNB):
 
 
 OTHERS = [
-    (OwnFit(), "fit", ""),
-    (MLPClassifier(max_iter=1), "treecv", ""),
-    (OneVsRestClassifier(SGDClassifier(max_iter=1)), "treecv", ""),
+    (OwnFit(), "fit", "one pass of partial_fit may give another model than fit of OwnFit"),
+    (MLPClassifier(max_iter=1), "treecv", "MLPClassifier has partial_fit"),
+    (
+        OneVsRestClassifier(SGDClassifier(max_iter=1)),
+        "treecv",
+        "OneVsRestClassifier has partial_fit",
+    ),
     (SGDRegressor(), "fit", "fit of SGDRegressor makes up to max_iter=1000 passes"),
     (MLPRegressor(), "fit", "fit of MLPRegressor makes up to max_iter=200 passes"),
-    (make_pipeline(MinMaxScaler(), make_pipeline(StandardScaler(), SGDClassifier())), "fit", ""),
-    (make_pipeline(FunctionTransformer(), Normalizer(), PegasosClassifier()), "treecv", ""),
+    (
+        make_pipeline(MinMaxScaler(), make_pipeline(StandardScaler(), SGDClassifier())),
+        "fit",
+        "fit of SGDClassifier makes up to",
+    ),
+    (
+        make_pipeline(FunctionTransformer(), Normalizer(), PegasosClassifier()),
+        "treecv",
+        "its steps run inside the compiled PegasosClassifier",
+    ),
     (Perceptron(), "fit", "fit of Perceptron makes up to max_iter=1000 passes"),
     (MLPClassifier(), "fit", "fit of MLPClassifier makes up to max_iter=200 passes"),
     (OneVsRestClassifier(SGDClassifier()), "fit", "fit of SGDClassifier makes up to"),

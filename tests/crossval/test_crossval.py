@@ -364,9 +364,8 @@ def test_no_label_of_a_fold_reaches_its_own_model(estimator, cv, order, method, 
     X, y = make_data(60, 4)
     groups = np.repeat(np.arange(20), 3) if isinstance(cv, GroupKFold) else None
     if isinstance(cv, StratifiedKFold):
-        cv = PredefinedSplit(
-            fold_of(cv, X, y, groups)
-        )  # fixed now, because the splitter stratifies by labels, which change below
+        # Fixed now, because the splitter stratifies by labels, which change below.
+        cv = PredefinedSplit(fold_of(cv, X, y, groups))
     fold = fold_of(cv, X, y, groups)
     regressor = is_regressor(estimator)
     options = {"cv": cv, "groups": groups, "order": order, "method": method, "shuffle": False}

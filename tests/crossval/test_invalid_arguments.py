@@ -348,7 +348,7 @@ EVALUATIONS += [
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
 @pytest.mark.parametrize(
-    ("estimator", "rows", "targets", "options", "match"), EVALUATIONS, ids=lambda value: ""
+    ("estimator", "rows", "targets", "options", "match"), EVALUATIONS, ids=range(len(EVALUATIONS))
 )
 def test_evaluations(estimator, rows, targets, options, match):
     with pytest.raises(ValueError, match=match):
@@ -551,7 +551,7 @@ OBJECTIVES += [
 ]
 
 
-@pytest.mark.parametrize(("estimator", "options", "match"), OBJECTIVES, ids=lambda value: "")
+@pytest.mark.parametrize(("estimator", "options", "match"), OBJECTIVES, ids=range(len(OBJECTIVES)))
 def test_arguments_of_the_objective(estimator, options, match):
     with pytest.raises(ValueError, match=match):
         treecv_objective(estimator, X, y, **{"param_distributions": ALPHA} | options)

@@ -5,6 +5,7 @@ The worker prints one line per event:
 * "ready": it begins when it reads a line.
 * "walks N": it evaluates N candidates in a batch. The first walk begins when it reads another
   line, so that another worker comes while leases are held.
+* "waits": it waits for another worker.
 * "trained N": at the end, the row updates that this worker has done, counted where models are
   trained.
 """
@@ -59,7 +60,8 @@ def count_trained():
 
 def main(storage, store):
     model_store._RENEWALS = 300  # that is every 0.2 seconds
-    walk, pauses = treecv.TreePlan._walk_lanes, iter([sys.stdin.readline])
+    walk, wait = treecv.TreePlan._walk_lanes, model_store.Leases.wait
+    pauses = iter([sys.stdin.readline])
 
     def say_and_walk(plan, work, learners, members):
         say("walks", len(members))
@@ -67,7 +69,11 @@ def main(storage, store):
         time.sleep(0.1)
         return walk(plan, work, learners, members)
 
-    treecv.TreePlan._walk_lanes = say_and_walk
+    def say_and_wait(self, name):
+        say("waits")
+        wait(self, name)
+
+    treecv.TreePlan._walk_lanes, model_store.Leases.wait = say_and_walk, say_and_wait
     trained = count_trained()
     objective = make_objective(store)
     study = optuna.load_study(

@@ -16,32 +16,17 @@ from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.kernels.svrg import StreamingSVRG
 from optuna_treecv.rows.memory import aligned_empty
 
-# Data from whole numbers, so that they depend on nobody's random generator.
+# Data from whole numbers, so that they depend on no random generator.
 N_ROWS, N_FEATURES = 120, 13
-
-
 ROW, COLUMN = np.arange(N_ROWS)[:, None], np.arange(N_FEATURES)
-
-
 VALUES = ((ROW * ROW * 7 + ROW * COLUMN * 13 + COLUMN * COLUMN * 5 + 3 * COLUMN) % 19 - 9) / 8
-
-
 VALUES[(ROW * 3 + COLUMN * 5 + ROW * COLUMN) % 4 < 2] = 0
-
-
 CLASSES = ((np.arange(N_ROWS) ** 2 // 5 + np.arange(N_ROWS)) % 3).astype(np.int32)
-
-
 TARGETS = (np.arange(N_ROWS) * 11 % 23 - 11) / 16 + VALUES[:, 0] / 2
-
-
 ORDER = (np.arange(N_ROWS) * 49 % N_ROWS).astype(np.uint32)[:77]  # 49 and 120 are coprime
-
-
-# What a regressor and a classifier are made with behind X: y and the number of classes.
 CLASSIFIED = "hinge", "log_loss"
 
-
+# The arguments after X of a classifier and of a regressor: y and the number of classes.
 BINARY, MULTICLASS, REGRESSION = (np.minimum(CLASSES, 1), 2), (CLASSES, 3), (TARGETS, None)
 
 
@@ -155,7 +140,7 @@ def new_state(kernel: Any) -> np.ndarray:
 
 
 def trained(kernel: Any) -> list[bytes]:
-    """The states of some training: rows as they lie, rows in an order, and two states at once."""
+    """Return states after training: on rows as stored, in an order, and of two states at once."""
     state = new_state(kernel)
     states = [state.tobytes()]
     kernel.update(state, 0, 50)

@@ -1,4 +1,4 @@
-"""Studies that were run, in a line."""
+"""Creates an objective and runs a study in one call."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A worker of tests/storage/test_leases.py: python worker.py STORAGE STORE WHAT GRACE.
 
-With WHAT "stuck" it stops for ever as soon as it has written a model to the store. A trial counts
+With WHAT "long" a trial takes minutes, with other words seconds. With "stuck" the worker stops
+forever as soon as it has written a model to the store. A trial counts
 as stale after GRACE seconds without a heartbeat.
 """
 

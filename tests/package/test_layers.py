@@ -16,7 +16,7 @@ import pytest
 import optuna_treecv
 
 PACKAGE = Path(optuna_treecv.__file__).parent
-ENGINE_SETTINGS = [f"engines.{path.parent.name}" for path in PACKAGE.glob("engines/*/engine.py")]
+ENGINE_PACKAGES = [f"engines.{path.parent.name}" for path in PACKAGE.glob("engines/*/engine.py")]
 
 # What all engines are made of.
 BELOW = {
@@ -36,7 +36,7 @@ BELOW = {
 ALLOWED = {
     "__init__": {
         *("caching", "core", "crossval", "moved", "results", "scoring", "search", "study"),
-        *ENGINE_SETTINGS,
+        *ENGINE_PACKAGES,
     },
     "accelerate": {"search"},
     "history": {"reporting"},
@@ -50,8 +50,8 @@ ALLOWED = {
     "study": (BELOW - {"plans"}) | {"crossval", "storage"},
     "reporting": {"core", "crossval", "estimators", "scoring", "storage", "study"},
     "crossval": BELOW | {"engines"},
-    **dict.fromkeys(ENGINE_SETTINGS, BELOW),
-    "engines": {"core", "plans", *ENGINE_SETTINGS},
+    **dict.fromkeys(ENGINE_PACKAGES, BELOW),
+    "engines": {"core", "plans", *ENGINE_PACKAGES},
     "plans": BELOW - {"plans"},
     "core": BELOW - {"core", "plans"} | {"dask"},
     "moved": set(),

@@ -24,6 +24,7 @@ from sklearn.base import is_classifier
 from sklearn.compose import ColumnTransformer
 from sklearn.compose import make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -94,6 +95,9 @@ ONCE = {
         PolynomialFeatures(2, interaction_only=True, include_bias=False),
     ),
     "texts": make_column_transformer((CountVectorizer(), "city"), ("passthrough", ["count"])),
+    "hashed texts": make_column_transformer(
+        (HashingVectorizer(n_features=2**10), "city"), ("passthrough", ["count"])
+    ),
     "union": make_pipeline(
         make_column_transformer(("passthrough", ["count", "city"])),
         make_union(

@@ -109,6 +109,7 @@ def test_auto_scores_fit_where_rows_drift(learner):
     chain = tree_cross_validate(learner, rows, labels, cv=cv, scoring="accuracy", method="treecv")
     assert chain.method == "chain" and np.any(chain.test_score != found.test_score)
     lines = treecv_objective(lambda _: learner, rows, labels, cv=cv).explain({})
+    assert "method='fit', because" in lines
     is_forward = "With method='treecv', one model is trained forward through time" in lines
     assert is_forward or "would transform the first rows by the statistics" in lines
 

@@ -42,7 +42,7 @@ pytestmark = [
 ]
 
 
-def wrap_scorer(estimator, X, y):
+def coefficient_size(estimator, X, y):
     return float(np.abs(estimator.coef_).sum())
 
 
@@ -70,9 +70,15 @@ def test_together_scores_are_what_they_are_alone(data, learner):
     X, y = data
     estimator, options = LEARNERS[learner]
     options = {"cv": 5} | options
-    scoring = [*SCORES, wrap_scorer, make_scorer(f1_score), pooled("roc_auc"), pooled("error")]
+    scoring = [
+        *SCORES,
+        coefficient_size,
+        make_scorer(f1_score),
+        pooled("roc_auc"),
+        pooled("error"),
+    ]
     together = tree_cross_validate(estimator, X, y, scoring=scoring, **options)
-    names = [*SCORES, "wrap_scorer", "scorer", "pooled_roc_auc", "pooled_error"]
+    names = [*SCORES, "coefficient_size", "scorer", "pooled_roc_auc", "pooled_error"]
     assert list(together.scores) == names
     for one, name in zip(scoring, names, strict=True):
         alone = tree_cross_validate(estimator, X, y, scoring=one, **options)
@@ -88,7 +94,7 @@ def test_together_scores_are_what_they_are_alone(data, learner):
 
 def test_a_dict_gives_names(data):
     X, y = data
-    scoring = {"AUC": "roc_auc", "size": wrap_scorer, "other": lambda *_: 3.0}
+    scoring = {"AUC": "roc_auc", "size": coefficient_size, "other": lambda *_: 3.0}
     result = tree_cross_validate(PegasosClassifier(), X, y, cv=4, scoring=scoring)
     assert list(result.scores) == ["AUC", "size", "other"]
     assert result.scores["other"].mean == 3
@@ -113,7 +119,7 @@ def test_side_by_side_and_from_the_cache(data):
         (["error", "f1_macro"], ["f1_macro"]),
         (["f1_macro", "matthews_corrcoef"], ["f1_macro", "matthews_corrcoef"]),
         (["f1_macro"], ["f1_macro", "error"]),
-        (["f1_macro"], ["f1_macro", wrap_scorer]),
+        (["f1_macro"], ["f1_macro", coefficient_size]),
         ([pooled("f1")], ["error"]),
     ],
 )
@@ -380,7 +386,7 @@ def test_a_pruned_trial_has_no_pooled_score(data, tmp_path):
             "report must be None if the optimised score is",
         ),
         ({"pooled": 1.5}, "pooled must be"),
-        ({"scoring": wrap_scorer, "pooled": True}, "a loss or a scorer made by make_scorer"),
+        ({"scoring": coefficient_size, "pooled": True}, "a loss or a scorer made by make_scorer"),
     ],
 )
 def test_wrong_arguments_are_named(data, options, says):

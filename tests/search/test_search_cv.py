@@ -115,6 +115,20 @@ def test_scores_are_those_of_tree_cross_validate(classes, estimator):
         assert search.cv_results_["std_test_score"][row] == pytest.approx(np.std(splits))
 
 
+def test_weights_act_in_training_and_in_scores(two_classes):
+    X, y = two_classes
+    weights = np.random.default_rng(0).uniform(0, 2, len(y))
+    search = search_of(LogisticRegression(), {"C": [0.01, 1.0]}, cv=FOLDS)
+    search.fit(X, y, sample_weight=weights)
+    for i, (train, test) in enumerate(FOLDS.split(X)):
+        fitted = clone(search.best_estimator_)
+        fitted.fit(X[train], y[train], sample_weight=weights[train])
+        score = fitted.score(X[test], y[test], sample_weight=weights[test])
+        assert search.cv_results_[f"split{i}_test_score"][search.best_index_] == (
+            pytest.approx(score)
+        )
+
+
 def test_many_splits_have_no_columns(two_classes):
     X, y = two_classes
     assert "split99_test_score" in search_of(cv=100).fit(X, y).cv_results_

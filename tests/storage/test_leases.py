@@ -69,7 +69,7 @@ def now(monkeypatch):
 
 
 def until(condition, worker=None):
-    """Wait for an event, which a process that has ended does not cause any more."""
+    """Wait for a condition; fail if the worker that should bring it about has ended."""
     latest = time.monotonic() + 300
     while not condition():
         assert worker is None or worker.poll() is None, worker.stderr.read()
@@ -645,6 +645,36 @@ def test_two_processes_train_no_point_twice(store_url, shared_study, workers):
     trained = [int(worker.said[-1].removeprefix("trained ")) for worker in both]
     assert min(trained) > 0 and sum(trained) == n_updates(study.trials)
     assert expiries(store_url) == []
+
+
+@pytest.mark.slow
+def test_a_worker_is_killed_in_a_walk(store_url, shared_study, workers):
+    study, url = shared_study
+    killed, worker = workers(url, store_url), workers(url, store_url)
+    killed.begin()
+    killed.until("walks")  # and waits for another line, which does not come
+    names = leases_of(store_url).leased_keys()
+    assert len(names) == 5
+    study.enqueue_trial(study.trials[0].params)  # so that the other worker has to wait
+    for _ in range(2):
+        worker.begin()
+    worker.until("waits")
+    # The first worker is alive and renews its leases.
+    for _ in range(2):
+        before = expiries(store_url)
+        until(lambda before=before: min(expiries(store_url)) > max(before))
+    assert leases_of(store_url).leased_keys() == names
+    assert worker.process.poll() is None
+    killed.process.send_signal(signal.SIGKILL)
+    killed.process.wait(60)
+    assert len(expiries(store_url)) == 5
+    with Database(store_url).writing() as session:  # as if a minute had passed
+        session.execute(update(LEASES).values(expires=0.0))
+    worker.end()
+    stale, *others = study.trials
+    assert stale.state == TrialState.RUNNING
+    assert {trial.state for trial in others} == {TrialState.COMPLETE}
+    assert_as_alone(store_url, others)
 
 
 # Long trials of processes on a real server.

@@ -24,6 +24,7 @@ from optuna_treecv import ModelCache
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv._kernels import FORMAT
 import optuna_treecv.caching.keys
 from optuna_treecv.history import load_evaluations
 from optuna_treecv.history import load_fold_scores
@@ -387,6 +388,7 @@ def test_a_newer_version_changes_the_tables_meanwhile(store_url, change):
 @pytest.mark.slow
 def test_two_versions_share_a_store_but_no_model(store_url, monkeypatch):
     """Each finds its own models, and both read all records."""
+    assert f"format {FORMAT}" in optuna_treecv.caching.keys.BUILD
     objectives = {}
     for build in (optuna_treecv.caching.keys.BUILD, "9.9.9 format 99 little"):
         monkeypatch.setattr(optuna_treecv.caching.keys, "BUILD", build)

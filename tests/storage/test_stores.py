@@ -486,3 +486,32 @@ def test_no_model_is_overlooked_that_was_committed_late(postgres_url, monkeypatc
         time.sleep(0.01)
     found += reader.read_new()
     assert [known.key for known in found] == [key_of(1), key_of(2)]
+
+
+def test_threads_share_a_store(store_url):
+    store, reader = (ModelStore(Database(store_url)) for _ in range(2))
+    found: list[StoredModel] = []
+    failures = []
+
+    def write(i: int) -> None:
+        try:
+            for j in range(10):
+                store.write([kept(100 * i + j)])
+                store.read_new()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    with no_warning():
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            found += reader.read_new()
+            time.sleep(0.001)
+        for thread in threads:
+            thread.join()
+        found += reader.read_new()
+    assert not failures
+    assert sorted(model.key for model in found) == [
+        key_of(100 * i + j) for i in range(4) for j in range(10)
+    ]

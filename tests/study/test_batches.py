@@ -48,16 +48,16 @@ def assert_same_trials(study, results, **options):
     ("batch_size", "cache", "expected"),
     [(1, "memory", []), (5, None, [5, 5, 2, 1] * 2), (32, "memory", [12, 12])],
 )
-def test_a_grid_is_walked_in_batches(walks, batch_size, expected, cache, results):
+def test_a_grid_is_walked_in_batches(batch_sizes, batch_size, expected, cache, results):
     objective, study = searched(PEGASOS, (X, Y), GRID, batch_size=batch_size, cache=cache)
     assert len(study.trials) == 24
-    assert sorted(walks) == sorted(expected)
+    assert sorted(batch_sizes) == sorted(expected)
     assert_same_trials(study, results)
     assert not any(run.precomputed for run in objective.evaluator.batches._precomputed)
 
 
 @pytest.mark.slow
-def test_a_grid_with_reports_and_a_pruner(walks):
+def test_a_grid_with_reports_and_a_pruner(batch_sizes):
     # With 16 folds SciPy takes a minute for the tests on accuracies, which are often equal.
     options = {"cv": 8, "scoring": "accuracy", "report": "folds", "cache": None}
     options["study"] = {
@@ -67,14 +67,14 @@ def test_a_grid_with_reports_and_a_pruner(walks):
         searched(PEGASOS, (X, Y), GRID, batch_size=batch_size, **options)[1].trials
         for batch_size in (8, 1)
     ]
-    assert len(walks) == 4
+    assert len(batch_sizes) == 4
     assert any(trial.state.name == "PRUNED" for trial in trials[0])
     for one, other in zip(*trials, strict=True):
         assert (one.params, one.state, one.value) == (other.params, other.state, other.value)
         assert one.intermediate_values == other.intermediate_values
 
 
-def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, results):
+def test_no_more_is_found_ahead_than_there_is_room_for(batch_sizes, monkeypatch, results):
     objective = treecv_objective(PEGASOS, X, Y, param_grid=GRID, cache=None)
     n_bytes = run_for(objective.evaluator.cross_validation, PegasosClassifier()).n_bytes_missing
     assert 8 * len(Y) < n_bytes < 16 * len(Y)
@@ -90,7 +90,7 @@ def test_no_more_is_found_ahead_than_there_is_room_for(walks, monkeypatch, resul
         most.append(sum(record.array.nbytes for record in waiting))
 
     study.optimize(objective, callbacks=[count])
-    assert walks[0] == 6 and max(walks) == 6  # a trial's own point and five others
+    assert batch_sizes[0] == 6 and max(batch_sizes) == 6  # a trial's own point and five others
     assert max(most) == 5 * 8 * len(Y) and most[-1] == 0
     assert_same_trials(study, results)
 
@@ -113,34 +113,34 @@ def test_what_waits_for_a_pruned_trial_goes_with_it():
     assert {len(run.precomputed) for run in objective.evaluator.batches._precomputed} <= {0, 3}
 
 
-def test_trials_at_the_same_time_share_a_walk(walks, results):
+def test_trials_at_the_same_time_share_a_walk(batch_sizes, results):
     alpha = {"alpha": FloatDistribution(1e-5, 10, log=True)}
     objective = treecv_objective(PEGASOS, X, Y, param_distributions=alpha, cv="loo")
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=0))
     study.optimize(objective, n_trials=40, n_jobs=4)
     assert_same_trials(study, results, cv="loo")
-    assert max(walks) >= 3
+    assert max(batch_sizes) >= 3
 
 
 @pytest.mark.filterwarnings("ignore:param_grid needs sampler=")
-def test_points_off_the_grid_are_evaluated_alone(walks, results):
+def test_points_off_the_grid_are_evaluated_alone(batch_sizes, results):
     study = {"sampler": optuna.samplers.RandomSampler(seed=0)}
     _, study = searched(PEGASOS, (X, Y), {"alpha": [0.01, 0.1, 1.0]}, 5, study=study)
-    assert set(walks) <= {1}
+    assert set(batch_sizes) <= {1}
     assert_same_trials(study, results)
 
 
-def test_other_estimators_search_a_grid_one_by_one(walks):
+def test_other_estimators_search_a_grid_one_by_one(batch_sizes):
     model = SGDClassifier(random_state=0, max_iter=1)
     _, study = searched(model, (X, Y), {"alpha": [1e-4, 1e-2]})
-    assert len(study.trials) == 2 and not walks
+    assert len(study.trials) == 2 and not batch_sizes
 
 
-def test_a_pickled_objective_goes_on(walks, results):
+def test_a_pickled_objective_goes_on(batch_sizes, results):
     objective, study = searched(PEGASOS, (X, Y), GRID, 1)
     assert len(objective.evaluator.batches.prefetched[study]) == 11
     study.optimize(pickle.loads(pickle.dumps(objective)))
-    assert sorted(walks) == [11, 12, 12]
+    assert sorted(batch_sizes) == [11, 12, 12]
     assert_same_trials(study, results)
 
 
@@ -198,7 +198,7 @@ class Named:
 
 
 class Slow(Batches):
-    """Batches whose walks begin when the test allows it."""
+    """Batches whose batch_sizes begin when the test allows it."""
 
     def __init__(self):
         self.size, self.walked, self.go, self.began = 4, [], Event(), Event()

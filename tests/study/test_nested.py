@@ -520,7 +520,7 @@ def test_refusals_of_folds(settings: Any, why: str) -> None:
 
 
 def test_refusals_of_studies_and_arguments() -> None:
-    """Those of studies that other functions refuse too are tested of ``select``."""
+    """Studies that ``select`` refuses too are tested there."""
     X, y = numbers()
     grid = {"alpha": [0.1, 1.0]}
     objective, study = searched(Ridge(), "alpha", grid["alpha"], X, y, cv=K)
@@ -528,6 +528,9 @@ def test_refusals_of_studies_and_arguments() -> None:
         objective.nested(study, resample="yes")
     with pytest.raises(ValueError, match="^level must be between 0 and 1"):
         objective.nested(study, level=95)
+    study.enqueue_trial({"alpha": 0.1})
+    study.optimize(objective, n_trials=1)
+    assert objective.nested(study).n_candidates == 2  # equal parameters are one candidate
     depths = {"max_depth": IntDistribution(1, 3)}
     trees = treecv_objective(DecisionTreeClassifier(), *classes(), param_distributions=depths)
     with pytest.raises(ValueError, match="study must have been run with this objective"):

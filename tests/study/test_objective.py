@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 import pickle
@@ -310,6 +311,38 @@ def test_at_most_32_means_are_reported(cv, n_repeats, n_reports, binary):
     if cv == 10:
         assert list(folds.values()) == scores.tolist()
         np.testing.assert_allclose(list(means.values()), scores.cumsum() / np.arange(1, 11))
+
+
+class PruneSecond(optuna.pruners.BasePruner):
+    """Prunes the second trial."""
+
+    def prune(self, study, trial):
+        return trial.number == 1
+
+
+def test_a_trial_writes_one_attribute(binary, tmp_path, monkeypatch):
+    written = Counter()
+    plain = optuna.storages.RDBStorage.set_trial_user_attr
+
+    def write(storage, trial_id, key, value):
+        written[trial_id] += 1
+        plain(storage, trial_id, key, value)
+
+    monkeypatch.setattr(optuna.storages.RDBStorage, "set_trial_user_attr", write)
+    objective = treecv_objective(
+        PegasosClassifier(),
+        *binary,
+        param_distributions=ALPHA,
+        scoring=["error", "roc_auc"],
+        report="mean",
+        store=f"sqlite:///{tmp_path}/store.db",
+    )
+    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db", pruner=PruneSecond())
+    study.optimize(objective, n_trials=3)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED", "COMPLETE"]
+    assert list(written.values()) == [1, 1, 1]
+    for trial in study.trials:
+        assert {type(value) for value in trial.user_attrs["treecv"].values()} == {int, float, str}
 
 
 class Flipped(SGDClassifier):

@@ -293,7 +293,7 @@ def test_a_resumed_worker_prunes_the_same_trials(estimator, space, options, with
     ],
 )
 def test_lanes_race_in_their_batch(estimator, cv, weighted, batch_size):
-    """Also before a trial is complete: a batch of 32 has all candidates."""
+    """A batch of 32 holds all candidates, so that they race before any trial is complete."""
     data = data_of(4000, 5, 3)
     options = {"cv": cv, "report": "progressive", "batch_size": batch_size, "cache": None}
     weights = np.random.default_rng(0).uniform(0.5, 2.0, 4000)
@@ -433,6 +433,9 @@ def test_nothing_is_kept_of_trials_that_are_over_but_of_the_best_two():
         warnings.simplefilter("error")
         other = optuna.create_study(pruner=again)
         other.optimize(pickle.loads(pickle.dumps(objective)), n_trials=3)
+    study.optimize(objective, n_trials=8, n_jobs=4)
+    assert {trial.state for trial in study.trials} <= {TrialState.COMPLETE, TrialState.PRUNED}
+    assert not pruner._comparisons
 
 
 @pytest.mark.parametrize(

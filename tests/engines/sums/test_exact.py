@@ -474,3 +474,21 @@ def test_steps_that_transform_each_row_for_itself_are_done_once(step):
     result = tree_cross_validate(model, rows, Y, cv=KFold(3))
     assert result.method == "exact"
     assert_same(result.test_score, squared_errors_of_fits(model, rows, Y, KFold(3)))
+
+
+def test_results_of_methods_do_not_mix():
+    cache, options = ModelCache(), {"param_grid": {"alpha": [1.0]}}
+    fit, exact = (
+        treecv_objective(Ridge(), X, Y, method=method, cache=cache, **options).evaluate(
+            {"alpha": 1.0}
+        )
+        for method in ("fit", "exact")
+    )
+    assert (fit.method, exact.method) == ("fit", "exact")
+    assert (exact.n_updates, exact.n_updates_saved) == (N_ROWS, 0)
+
+
+def test_scorers_that_are_functions_get_fitted_models():
+    result = tree_cross_validate(Ridge(), X, Y, cv=3, scoring=lambda model, X, y: model.coef_[0])
+    assert result.method == "fit"
+    assert "may use more than predictions" in result.why

@@ -49,11 +49,6 @@ from optuna_treecv.rows.partition import Partition
 ALPHA = {"alpha": FloatDistribution(1e-4, 10.0, log=True)}
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-
 def evaluated_early(estimator, evaluation):
     """Return the scores of the first pass, those of 16 folds or None, and the result."""
     run = run_for(evaluation, estimator)

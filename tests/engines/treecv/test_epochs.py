@@ -343,6 +343,7 @@ def test_threads_lanes_and_caches_change_no_bit(estimator, order, make_data):
     for one, *others in zip(alone, threads, many, results, strict=True):
         for other in others:
             assert np.array_equal(one, other.test_score)
+    assert "Models are trained for 4 epochs." in shared.explain({parameter: values[0]})
     again = shared.evaluate({parameter: values[3]})
     assert again.n_updates == 0
     assert np.array_equal(again.test_score, alone[3])

@@ -44,7 +44,7 @@ from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.memory import pad_rows
 from optuna_treecv.testing import treecv
 
-# Every learner and its twin.
+# K-means and its twin.
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -342,6 +342,3 @@ def test_weighted_pairs_are_what_they_are_in_turns(alpha, kind, dtype):
         kernel.update(turns[0], 30, 60, order)
         kernel.update(turns[1], 60, 88, order)
         assert np.array_equal(first, turns[0]) and np.array_equal(second, turns[1])
-
-
-# What weigh refuses.

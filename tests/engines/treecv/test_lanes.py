@@ -290,3 +290,13 @@ def test_a_kernel_has_as_many_lanes_as_it_has_room():
     for n in (0, 129):
         with pytest.raises(ValueError, match="there must be 1 to 128 lanes"):
             Pegasos(X, y, 2, [0.1] * n, False, False, True)
+
+
+@pytest.mark.parametrize("model", [AveragedSGDClassifier, StreamingSVRGClassifier])
+def test_learners_that_rewrite_their_weights_often_have_no_lanes_for_sparse_rows(model):
+    for is_sparse in (False, True):
+        X, y = make(is_sparse=is_sparse)
+        rows = Data(X, y).prepare(layout_for(model()), np.arange(60, dtype=np.uint32))
+        for alpha, step_size, often in ((1e-4, 0.1, False), (0.5, 0.1, True), (1e-3, 20.0, True)):
+            learner = make_learner(model(alpha=alpha, step_size=step_size), rows, "predict", 0)
+            assert bool(learner.lane_parameters) is not (often and is_sparse)

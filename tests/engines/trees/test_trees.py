@@ -224,7 +224,9 @@ def test_more_folds_than_are_grown_together():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(*pairs(kind=TREES, options=["weights", "repeats", "threads"]))
+@pytest.mark.parametrize(
+    *pairs(kind=TREES, options=["weights", "repeats", "threads", "row losses"])
+)
 def test_the_method_is_that_of_separate_trees(kind, options):
     tree = TREES[kind]
     X, y = rows_for(tree, missing=0.1, with_category=True)
@@ -232,12 +234,15 @@ def test_the_method_is_that_of_separate_trees(kind, options):
         "weights": {"sample_weight": weights_for(len(y))},
         "repeats": {"cv": 3, "n_repeats": 2},
         "threads": {"n_jobs": 2, "cv": 10},
+        "row losses": {"row_losses": True},
     }[options]
     forest = tree_cross_validate(tree, X, y, **options)
     assert forest.method == "forest"
     alone = tree_cross_validate(tree, X, y, method="standard", **options)
     np.testing.assert_array_equal(forest.test_score, alone.test_score)
     assert forest.n_updates < alone.n_updates == alone.n_updates_standard
+    if "row_losses" in options:
+        np.testing.assert_array_equal(forest.row_losses, alone.row_losses)
 
 
 @pytest.mark.parametrize("kind", TREES)
@@ -329,6 +334,17 @@ def test_a_node_of_min_samples_split_rows_is_split(kind):
         is_leaf = own.records["left"] < 0
         assert np.all(own.records["n_rows"][~is_leaf] >= n_rows)
         assert len(forest.prune(limits)[1]) == np.count_nonzero(is_leaf)
+
+
+def test_what_a_forest_covers():
+    tree = TREES["classes"]
+    forest = growth_of(tree, *rows_for(tree), 5)(Limits(4, 10, 1e-3))
+    assert forest.covers(Limits(4, 10, 1e-3)) and forest.covers(Limits(2, 0.5, 1.0, 3.0))
+    for limits in (
+        *(Limits(5, 10, 1e-3), Limits(4, 9, 1e-3)),
+        *(Limits(4, 0.001, 1e-3), Limits(4, 10, 0.0)),
+    ):
+        assert not forest.covers(limits)
 
 
 SPACE = {
