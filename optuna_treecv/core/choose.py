@@ -183,10 +183,10 @@ def ask_engines(
     is_compiled = isinstance(last_step(request.estimator), CompiledEstimator)
     if fit_only_reason and (is_compiled or method not in ("auto", "fit", "holdout")):
         subject = f" for {name_of(request.estimator)}" if is_compiled else f" for {method=}"
-        raise ValueError(
-            f"X must have shape (n_rows, n_features){subject}, and y must be either one column "
-            f"of classes or at least one column of numbers, but {fit_only_reason}."
-        )
+        expected = "X must have shape (n_rows, n_features)"
+        if len(data.X.shape) == 2:
+            expected = "y must be one column of classes, or one or more columns of numbers,"
+        raise ValueError(f"{expected}{subject}, but {fit_only_reason}.")
     declined: list[Declined] = []
     rows = "remote" if data.is_remote else "local"
     for engine in engines:
@@ -323,16 +323,15 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
     if plan.capabilities.is_incremental:
         is_fixed = request.settings.order == "fixed"
         are_identical = is_fixed and all(map(first.equals, others))
-        order, alternative = " and order='fixed'", "order='random' or "
+        alternative = "order='random', "
     else:
         are_identical = all(map(first.fits_like, others))
-        order = alternative = ""
+        alternative = ""
     if are_identical:
         raise ValueError(
-            f"n_repeats must be 1, got {cross_validation.n_repeats}, because all repeats would be "
-            f"identical: each has the same folds{order}, and no random_state=None affects the "
-            f"models of {name_of(request.estimator)}; use {alternative}shuffle=True instead, or "
-            "a cv that shuffles on each call."
+            f"n_repeats must be 1, got {cross_validation.n_repeats}, because neither the folds "
+            f"nor the models of {name_of(request.estimator)} differ between repeats; use "
+            f"{alternative}shuffle=True, or a cv that shuffles on each call, instead."
         )
 
 

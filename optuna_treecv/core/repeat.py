@@ -166,10 +166,12 @@ def _stratification_codes(
 ) -> Array | None:
     """Return the class code of each row if the folds are to be stratified; else None."""
     cv, stratify, is_possible = settings.cv, settings.stratify, can_stratify(data, settings)
+    if stratify is True and data.y is None:
+        raise ValueError("stratify must be 'auto' or False if y is None, got True.")
     if stratify is True and not is_possible:
         raise ValueError(
-            "stratify=True needs y, and cv must be either an int below the number of rows or a "
-            f"test share (a float between 0 and 1), got cv={cv_in_words}."
+            f"stratify must be 'auto' or False with cv={cv_in_words}, got True, which needs an "
+            "int below the number of rows or a fraction of test rows as cv."
         )
     if stratify is False or not is_possible:
         return None

@@ -201,11 +201,10 @@ class Score:
     def _scores(self) -> Scores:
         """Return the fold scores and row statistics; raise an error if they are unknown."""
         if self._behind is None:
-            raise ValueError(
-                "interval and compare need the scores of all folds, but a pooled score has only "
-                "std_error (the standard error over rows), and a pruned evaluation has not tested "
-                "all folds."
-            )
+            missing = "a pruned evaluation has not tested all folds"
+            if self._is_pooled:
+                missing = "a pooled score has only std_error, the standard error over rows"
+            raise ValueError(f"interval and compare need the score of each fold, but {missing}.")
         return self._behind
 
     def __repr__(self) -> str:

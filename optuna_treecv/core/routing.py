@@ -170,8 +170,7 @@ class Metadata:
                 raise ValueError(
                     f"{self.score_weights_name} must be above 0 for at least one test row of each "
                     f"fold, but is 0 for all test rows of fold {fold}, whose score would be 0/0; "
-                    "use fewer folds, pooled scores or score_weight=None instead "
-                    "(TreeCVSearchCV has no score_weight)."
+                    "use fewer folds or pooled scores instead."
                 )
 
     def warn_if_weights_unused(self, cut: Cut) -> None:
@@ -181,9 +180,8 @@ class Metadata:
             return
         warn_caller(
             f"{self.score_weights_name} has no effect on scores if each fold tests one row, "
-            "because the weighted mean of one loss is that loss. Use, for example, "
-            "scoring=pooled('error') to weight all rows in one score. To get the same scores "
-            "without this warning, pass score_weight=None (TreeCVSearchCV has no score_weight)."
+            "because the weighted mean of one loss is that loss; use, for example, "
+            "scoring=pooled('error') to weight all rows in one score."
         )
 
 

@@ -594,11 +594,15 @@ class Run:
         check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
         repeat, *others = self.plan.repeats
         cut = repeat.cut
-        if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows or others:
+        if others:
             raise ValueError(
-                "cv must be a splitter whose test sets contain every row once, and n_repeats must "
-                "be 1, because each row gets one prediction, but some rows are tested several "
-                "times or not at all."
+                "cv must test every row once, because each row gets one prediction, got "
+                f"{len(self.plan.repeats)} repeats."
+            )
+        if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:
+            raise ValueError(
+                "cv must test every row once, because each row gets one "
+                "prediction, but some rows are tested several times or not at all."
             )
         try:
             return self.plan.predict(self.estimator, repeat, response_method)

@@ -65,8 +65,7 @@ from optuna_treecv.study.records import STUDY_ATTRIBUTE
 from optuna_treecv.study.space import Space
 
 _NO_HONEST_SCORE = (
-    "honest_score_ is available only after fit, and only if refit is not a callable. If there are "
-    "several scores, refit must be the name of one of them."
+    "honest_score_ is available after fit if refit is True, 'one_se' or the name of a score."
 )
 _UNAVAILABLE = "honest_score_ is not available"
 

@@ -309,8 +309,8 @@ def study_for(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
         if search.random_state is not None:
             raise
         raise ValueError(
-            "random_state must be the same int as in the study's earlier trials, because None "
-            f"shuffles the rows differently in each search, got None: {error}"
+            "random_state must be the int of the study's earlier trials, got None, which shuffles "
+            f"the rows differently in each search: {error}"
         ) from error
     _check_trials(search.study, evaluator.space.axes)
     return search.study
@@ -331,9 +331,9 @@ def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
         name = _name_of_search(search, evaluator)
         if name is None:
             warn_caller(
-                "a new study is created in storage, but no later search can continue this study, "
-                "because the estimator or its search space has no key that is the same in other "
-                "processes; pass study instead."
+                "a later search cannot continue the study that this search creates in storage, "
+                "because it cannot recognise the estimator or the search space, for example a "
+                "lambda; pass study instead."
             )
     study = optuna.create_study(
         storage=storage,
@@ -495,10 +495,10 @@ def check_one_se(evaluator: Evaluator, simpler: Any) -> None:
             names = [name for name in example.get_params() if known_direction([name])]
             examples = f" (for {name_of(example)}: {', '.join(map(repr, names)) or 'none'})"
         raise ValueError(
-            "refit='one_se' needs a search of a single parameter for which it is known whether "
-            f"smaller or larger values give simpler models{examples}, got "
-            f"{', '.join(map(repr, distributions)) or 'a callable that suggests parameters'}; set "
-            "simpler, or use a callable as refit, instead."
+            "simpler must be given for refit='one_se' and a search of "
+            f"{', '.join(map(repr, distributions)) or 'parameters that a callable suggests'}, got "
+            "None: smaller or larger values are known to give simpler models only for single "
+            f"parameters{examples}."
         )
     for name, distribution in distributions.items():
         for value in getattr(distribution, "choices", ()):

@@ -72,11 +72,17 @@ def _output_method(run: Run) -> str:
     is_predictor = is_regressor(run.estimator) or run.request.classes is not None
     methods = {metric.methods} if isinstance(metric.methods, str) else set(metric.methods or ())
     has_one_target = run.request.cross_validation.n_targets <= 1
-    if not (is_predictor and has_one_target and methods & {"predict", method}):
+    if not is_predictor:
         raise ValueError(
-            "ensemble needs a single target, an estimator that is a classifier or a regressor, "
-            f"and a score that is computed from {' or '.join(sorted({'predict', method}))}, got "
-            f"{name_of(run.estimator)} and scoring={run.request.scoring.name!r}."
+            f"ensemble needs a classifier or a regressor, got {name_of(run.estimator)}."
+        )
+    if not has_one_target:
+        shape = run.request.data.y.shape
+        raise ValueError(f"y must have one column for an ensemble, got shape {shape}.")
+    if not methods & {"predict", method}:
+        raise ValueError(
+            f"scoring must be computed from {' or '.join(sorted({'predict', method}))} for an "
+            f"ensemble, got {run.request.scoring.name!r}."
         )
     return method
 
@@ -111,8 +117,8 @@ class Candidates:
         self._scores_rows = can_score_rows(metric_of(run), run.request.classes)
         if not self._scores_rows and (run.request.is_pooled or len(tested.cuts) > 1):
             raise ValueError(
-                "ensemble needs either a score that is a mean over rows, or n_repeats=1 and a "
-                f"score of each fold, got scoring={run.request.scoring.name!r}."
+                "scoring must be a mean over rows for an ensemble if it is pooled or n_repeats is "
+                f"more than 1, got {run.request.scoring.name!r}."
             )
         self._trial_losses = self.losses(self._outputs)
 

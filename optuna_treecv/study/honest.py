@@ -320,7 +320,8 @@ def _losses(
     method = next((name for name in run.request.stored_methods if name == metric.methods), None)
     load_fold_losses = partial(fold_losses, contest, trials, sign_of(run))
     has_folds = len(tested.cuts) == 1 and not run.request.is_pooled and tested.n_folds > 1
-    if can_score_rows(metric, run.request.classes):
+    is_mean = can_score_rows(metric, run.request.classes)
+    if is_mean:
         scored, row_losses = [], np.empty((0, 0))
         if contest.rows:
             scored = [trial for trial in trials if trial.number in contest.rows]
@@ -335,10 +336,10 @@ def _losses(
         if scored and not (is_incomplete and len(load_fold_losses()[0]) > len(scored)):
             return scored, losses_per_unit(row_losses, tested)
     if not has_folds:
+        needed = "row_losses=True in treecv_objective" if is_mean else "a mean over rows as score"
         raise ValueError(
-            "honest needs either scores of single rows, or n_repeats=1 and scores of several "
-            f"folds, but has neither for scoring={run.request.scoring.name!r}; if this score is a "
-            "mean over rows, use row_losses=True in treecv_objective."
+            f"honest needs {needed} if the score is pooled, n_repeats is more than 1 or cv is a "
+            f"hold-out, got scoring={run.request.scoring.name!r}."
         )
     return load_fold_losses()
 

@@ -265,15 +265,19 @@ def _check_folds(run: Run) -> None:
             "nested cross-validation needs a score that is computed for each fold, got the pooled "
             f"score {request.scoring.name!r}."
         )
-    reason = "" if 3 <= cut.n_folds <= _MAX_FOLDS else f"the number of folds is {cut.n_folds}"
+    reason = ""
     if tested.goes_forward:
         reason = "in a time series, the choice for a fold would depend on later folds"
     elif cut.n_folds > 1 and not isinstance(cut, Folds):
         reason = "test sets overlap" if tested.shares_test_rows else cut.why_no_tree
     if reason:
         raise ValueError(
-            f"cv must make 3 to {_MAX_FOLDS} folds for nested cross-validation, and the training "
-            f"set of each fold must be all other rows, but {reason}."
+            "cv must train on all rows outside of each fold for nested cross-validation, but "
+            f"{reason}."
+        )
+    if not 3 <= cut.n_folds <= _MAX_FOLDS:
+        raise ValueError(
+            f"cv must make 3 to {_MAX_FOLDS} folds for nested cross-validation, got {cut.n_folds}."
         )
 
 

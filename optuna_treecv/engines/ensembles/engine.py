@@ -107,9 +107,9 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     is_best = settings.n_estimators is not None
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
-            f"{name_of(last)} with early stopping (after {patience} trees without a better score) "
-            "needs n_estimators='best' as an argument of the evaluation, because the mean score "
-            "of the folds decides when to stop; fit alone would need a validation set."
+            f"n_estimators must be 'best' if {name_of(last)} stops early (after {patience} trees "
+            "without a better score), got None, because the mean score of the folds decides when "
+            "to stop; fit alone would need a validation set."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
     # Boosted trees are fitted to the residuals of the trees before them. A truncated tree would
@@ -126,12 +126,15 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
                 f"truncate must be False if {name} is given or searched, got True, because "
                 "truncated trees then differ systematically from trees grown to the same depth."
             )
-    pools = scoring is not None and isinstance(scoring.first, Pooled)
-    if is_best and (n_repeats > 1 or pools):
-        actual = "a pooled score" if pools else f"{n_repeats} repeats"
+    if is_best and n_repeats > 1:
         raise ValueError(
-            f"n_estimators='best' needs one repeat and a score of each fold, got {actual}, "
-            "because the number of trees with the best mean score over the folds is chosen."
+            "folds must not be repeated with n_estimators='best', which chooses one number of "
+            f"trees for the folds, got {n_repeats} repeats."
+        )
+    if is_best and scoring is not None and isinstance(scoring.first, Pooled):
+        raise ValueError(
+            "scoring must not be pooled with n_estimators='best', which chooses the number of "
+            f"trees by the mean score of the folds, got {scoring.first.name!r}."
         )
 
 

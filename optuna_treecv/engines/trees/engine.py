@@ -68,9 +68,8 @@ def plan_trees(request: Request, is_joint: bool = True) -> Plan | Declined:
     if reason := _find_reason_declined(request):
         is_tree = isinstance(estimator, HistTree)
         advice = (
-            f"method={request.settings.method!r} needs a HistTreeClassifier or a "
-            "HistTreeRegressor, and a partition of the rows into folds of several rows each, but "
-            f"{reason}; use method='fit' instead."
+            f"method={request.settings.method!r} grows the trees of all folds of a HistTree "
+            f"together, but {reason}; use method='fit' instead."
         )
         relevance = 2 if isinstance(last_step(estimator), HistTree) else 0
         return Declined(reason, advice, () if is_tree else estimator.get_params(), relevance)
