@@ -69,6 +69,7 @@ def test_what_is_asked_for_stays():
         assert cache.find("asked for") is not None
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(
     st.integers(0, 8000),

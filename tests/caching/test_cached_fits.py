@@ -68,6 +68,7 @@ class SlowPCA(PCA):
         return super().fit_transform(X, y)
 
 
+@pytest.mark.slow
 def test_pipelines_share_fitted_beginnings():
     SlowPCA.fits = Notes()
     pipeline = make_pipeline(StandardScaler(), SlowPCA(5, random_state=0), LogisticRegression())
@@ -133,6 +134,7 @@ def test_beginnings_are_those_of_the_training_rows(first, scoring):
         assert found == mean_of_fits(model, cv=cv, scoring=scoring)
 
 
+@pytest.mark.slow
 def test_beginnings_after_a_step_without_a_key_are_not_kept():
     cache, cv = ModelCache(), StratifiedKFold(3)
     for factors in (np.ones(30), np.arange(1.0, 31.0), np.arange(30.0, 0.0, -1.0)):
@@ -187,6 +189,7 @@ class ByWhatItGets(TransformerMixin, BaseEstimator):
         return np.asarray(X if hasattr(X, "columns") else X[:, :2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [LogisticRegression(), GaussianNB()], ids=said)
 def test_the_configuration_of_scikit_learn_is_part_of_what_is_kept(last):
     cache = ModelCache()

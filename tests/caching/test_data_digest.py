@@ -231,6 +231,7 @@ def test_the_blocks_of_a_frame_do_not_count():
     assert data_digest(one) == data_digest(many)
 
 
+@pytest.mark.slow
 def test_the_layout_of_an_array_does_not_count():
     # More rows than one block holds.
     values = np.random.default_rng(0).random((20_000, 9))

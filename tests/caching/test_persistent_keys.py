@@ -248,6 +248,7 @@ def installed(tmp_path, monkeypatch):
         del sys.modules[module]
 
 
+@pytest.mark.slow
 def test_another_version_is_another_key(installed, tmp_path):
     (old,) = installed(["made_up_versions"])
     first = lasting_key(old())
@@ -265,6 +266,7 @@ def test_an_editable_installation_has_no_key(installed, tmp_path, monkeypatch):
         lasting_key(model())
 
 
+@pytest.mark.slow
 def test_a_local_installation_is_known_by_its_files(installed, tmp_path):
     """``pip install .`` may install other code under the same version."""
     source = '{"url": "file:///src", "dir_info": {}}'
@@ -276,6 +278,7 @@ def test_a_local_installation_is_known_by_its_files(installed, tmp_path):
     assert lasting_key(model()) != first
 
 
+@pytest.mark.slow
 def test_a_file_beside_installed_ones_has_no_key(installed, tmp_path):
     installed(["made_up_beside.first"])
     (tmp_path / "site-packages" / "made_up_beside" / "loose.py").write_text("class Model: pass")
@@ -299,6 +302,7 @@ def test_a_folder_that_hides_an_installed_package_has_no_key(installed, tmp_path
         lasting_key(model)
 
 
+@pytest.mark.slow
 def test_a_namespace_of_two_distributions(installed):
     (first,) = installed(["made_up_shared.first"], "1.0", "made-up-first")
     (second,) = installed(["made_up_shared.second"], "2.0", "made-up-second")
@@ -306,6 +310,7 @@ def test_a_namespace_of_two_distributions(installed):
     assert b"made-up-second 2.0" in lasting_key(second)
 
 
+@pytest.mark.slow
 def test_bases_from_elsewhere_count(installed, monkeypatch):
     (model,) = installed(["made_up_child"], base="from sklearn.svm import SVC as Base")
     assert f"made-up 1.0, scikit-learn {version('scikit-learn')}".encode() in lasting_key(model)

@@ -343,6 +343,7 @@ SEQUENCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize("cv", [5, KFold(5)], ids=["int", "KFold"])
 def test_what_was_evaluated_before_changes_no_score(name, cv):
@@ -366,6 +367,7 @@ def test_another_class_shares_nothing():
         assert found.n_updates_saved == 0
 
 
+@pytest.mark.slow
 def test_only_models_that_are_worth_it_are_kept(monkeypatch):
     monkeypatch.setattr("optuna_treecv.engines.treecv.shared_learner._MIN_PHASE_BYTES", 2**12)
     X, y = make(PegasosClassifier(), n_rows=4200)
@@ -438,6 +440,7 @@ def test_a_pruned_trial_leaves_its_models(results):
     assert study.trials[1].value == study.trials[2].value
 
 
+@pytest.mark.slow
 def test_threads_train_nothing_twice():
     X, y = make(PegasosClassifier(), n_rows=2000)
     for cv in (8, 1500):

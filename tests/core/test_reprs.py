@@ -68,6 +68,7 @@ def shown():
     ]
 
 
+@pytest.mark.slow
 def test_printed_names_are_attributes(shown):
     assert {type(one) for one in shown} == {CVResult, *map(results.__dict__.get, results.__all__)}
     for one in shown:

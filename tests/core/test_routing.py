@@ -92,6 +92,7 @@ def test_a_fit_changes_no_argument_of_another(binary):
     assert calls == []
 
 
+@pytest.mark.slow
 def test_names_tell_arguments_of_fit_apart(binary):
     X, y = binary
     cache = ModelCache()
@@ -159,6 +160,7 @@ def requesting(scaler, last):
     return pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scaler", "last", "name"),
     [
@@ -181,6 +183,7 @@ def test_a_pipeline_routes_weights_by_its_requests(scaler, last, name, binary, w
     assert np.any(theirs != plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asks", [True, False])
 def test_scorers_get_the_weights_that_they_request(asks, binary, weights):
     X, y = binary

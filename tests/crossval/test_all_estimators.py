@@ -185,6 +185,7 @@ def test_methods_of_a_final_estimator_that_fit_chooses(estimator, method):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "scoring", "lacks"),
     [

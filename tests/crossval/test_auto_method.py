@@ -87,6 +87,7 @@ def test_what_is_trained_further_is_what_fit_makes(kind):
     assert np.array_equal(getattr(fitted, ask)(rows), getattr(trained, ask)(rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "asked"),
     [
@@ -221,6 +222,7 @@ def test_the_tree_is_named_as_the_alternative():
 # --- Epochs of trials ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [SGDClassifier(random_state=0), make_pipeline(StandardScaler(), PegasosClassifier())],
@@ -240,6 +242,7 @@ def test_epochs_can_be_searched(estimator):
     assert learner.t_ == n_steps + isinstance(learner, SGDClassifier)  # which counts from 1
 
 
+@pytest.mark.slow
 def test_epochs_in_a_grid():
     grid = {"n_epochs": [1, 3], "alpha": [1e-3, 1e-2]}
     search = TreeCVSearchCV(SGDClassifier(random_state=0), param_grid=grid, random_state=0)

@@ -218,6 +218,7 @@ def test_regressor_equals_the_naive_tree(estimator, dtype, cv, order, regression
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],

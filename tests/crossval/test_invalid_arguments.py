@@ -212,9 +212,9 @@ def test_data(estimator, rows, targets, match):
 )
 def test_repeats_that_cannot_differ(options):
     match = (
-        "n_repeats must be 1, got 2, because all repeats would be identical: each has the same "
-        "folds and order='fixed', and no random_state=None affects the models of .*; use "
-        "order='random' or shuffle=True instead"
+        "^n_repeats must be 1, got 2, because neither the folds nor the models of .* differ "
+        "between repeats; use order='random', shuffle=True, or a cv that shuffles on each call, "
+        "instead\\.$"
     )
     options["n_repeats"] = 2
     for estimator in (PegasosClassifier(), SGDClassifier(max_iter=1, random_state=0)):
@@ -557,6 +557,7 @@ def test_arguments_of_the_objective(estimator, options, match):
         treecv_objective(estimator, X, y, **{"param_distributions": ALPHA} | options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -604,6 +605,7 @@ def test_what_is_no_number_is_named_by_column_and_row(estimator):
         assert found.startswith(message)
 
 
+@pytest.mark.slow
 def test_holes_that_a_step_fills_are_allowed():
     holes = broken(X, np.nan)
     pipeline = make_pipeline(FunctionTransformer(np.nan_to_num), SGDClassifier())
@@ -930,6 +932,7 @@ def test_arguments_of_the_history(store, wrong):
             forget(store, keep_runs=runs)
 
 
+@pytest.mark.slow
 def test_numpy_integers_for_the_dashboard(store):
     report = pytest.importorskip("optuna_treecv.report")
     dashboard = pytest.importorskip("optuna_treecv.dashboard")

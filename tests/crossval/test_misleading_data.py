@@ -77,6 +77,7 @@ def test_advice_about_a_step_size_is_for_estimators_that_have_one():
     assert sentence.endswith("4 fold models have diverged; scaled features may help.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "frame",
     [pd.DataFrame(X, index=DATES), pd.DataFrame(X).assign(day=DATES)],
@@ -129,6 +130,7 @@ class _Delayed:
         return self._rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["stand-in", "array", "dataframe"])
 def test_rows_of_dask_are_read_and_this_is_said(kind):
     if kind == "stand-in":

@@ -34,6 +34,7 @@ CLASSIFIERS = [
 IDS = np.repeat([-1, 3, 0, 7], [13, 20, 30, 20])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_errors_of_predictions(estimator, binary):
     X, y = binary

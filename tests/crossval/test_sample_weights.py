@@ -56,6 +56,7 @@ NESTED = Pipeline([("a", StandardScaler()), ("b", make_pipeline(LogisticRegressi
 NAMES = {LogisticRegression(): "sample_weight", NESTED: "b__logisticregression__sample_weight"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "name"), NAMES.items(), ids=["estimator", "Pipeline"])
 @pytest.mark.parametrize("as_frame", [False, True])
 def test_fits_have_the_scores_of_cross_validate(estimator, name, as_frame, binary):

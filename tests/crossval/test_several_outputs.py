@@ -157,6 +157,7 @@ def test_exact_folds_of_single_rows():
         np.testing.assert_allclose(found.scores[name].test_score, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         model=[Ridge(), RandomForestRegressor(3, random_state=0)],
@@ -177,6 +178,7 @@ def test_weights(model, weighted, method):
         np.testing.assert_allclose(found.scores[name].test_score, scores, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [*MODELS, MeanOfTargets()], ids=lambda e: type(e).__name__)
 def test_predictions(model):
     cv = KFold(5)
@@ -279,6 +281,7 @@ def test_r2_of_single_rows_is_undefined_and_warns_once_per_call():
 # The tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["treecv", "standard", "fit"])
 @pytest.mark.parametrize("weights", [None, WEIGHTS])
 def test_the_tree_trains_estimators_of_several_targets(method, weights):
@@ -420,6 +423,7 @@ def test_classifiers_that_take_columns_are_fitted(labels):
         tree_cross_validate(forest, X, labels, cv=folds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -436,7 +440,7 @@ def test_regressors_of_one_target(estimator, method):
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     name = type(last).__name__
     match = (
-        rf"^y must have one column for {name}, got shape \(150, 3\); evaluate "
+        rf"^y must have one column for {name}, got shape \(150, 3\); use "
         rf"MultiOutputRegressor\({name}\(\)\) instead\.$"
     )
     for call in (tree_cross_validate, tree_cross_val_predict):
@@ -448,7 +452,7 @@ def test_regressors_of_one_target(estimator, method):
 
 def test_models_of_river():
     linear_model = pytest.importorskip("river.linear_model")
-    match = r"^y must have one column for LinearRegression, got shape \(150, 3\); evaluate one"
+    match = r"^y must have one column for LinearRegression, got shape \(150, 3\); use one eval"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(linear_model.LinearRegression(), X, Y)
 

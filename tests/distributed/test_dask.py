@@ -362,12 +362,14 @@ def test_frames_and_files(data, client, tmp_path, source):
         assert list(best.feature_names_in_) == names
 
 
+@pytest.mark.slow
 def test_columns_in_several_chunks_and_empty_parts(data):
     both = data["float64 two"]
     lazy = da.concatenate([chunked(both.X)[:0], da.from_array(both.X, chunks=(99, 2))])
     assert_same(PegasosClassifier(), Both(both.X, both.y, DaskRows(lazy, both.y)), cv=7)
 
 
+@pytest.mark.slow
 def test_more_blocks_than_rows():
     X, y = np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1])
     lazy = da.from_array(X, chunks=(1, 2))
@@ -391,6 +393,7 @@ def test_rows_are_shuffled_once_for_an_order(data, client, monkeypatch):
     assert len(shuffles) == 2
 
 
+@pytest.mark.slow
 def test_blocks_go_with_the_rows(data, client):
     both = data["float64 two"]
     rows, before = DaskRows(chunked(both.X), both.y), set(client.who_has())
@@ -537,6 +540,7 @@ def test_rows_are_not_pickled(data):
         rows[:2]
 
 
+@pytest.mark.slow
 def test_a_scaler_of_a_refit_sees_all_rows_first(data):
     both = data["float64 two"]
     found = []
@@ -574,6 +578,7 @@ def test_rows_that_would_be_misread(data, kind):
     assert re.match("X must (not be a masked|hold numbers, not dates|have 2 dimensions)", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["csc", "coo"])
 def test_sparse_blocks_of_any_format(data, kind):
     both = data["sparse two"]

@@ -229,6 +229,7 @@ def test_links_of_the_markdown_files_lead_somewhere():
             assert link.startswith("https://") or (ROOT / link).exists(), link
 
 
+@pytest.mark.slow
 def test_examples_scale_within_the_folds():
     """``scale(X)`` before a cross-validation uses the test rows."""
     # All methods get the same rows; the quickstart shows a store, which finds no Pipeline again.

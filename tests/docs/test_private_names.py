@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 import re
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "how_it_works" / "private_names.rst"
 
@@ -51,6 +53,7 @@ def private_attributes(tree: ast.AST) -> Iterator[str]:
                     yield name
 
 
+@pytest.mark.slow
 def test_the_list_is_that_of_the_code():
     trees = [ast.parse(path.read_text()) for path in (ROOT / "optuna_treecv").rglob("*.py")]
     ours = {name for tree in trees for name in names_that_are_ours(tree)} | DOCUMENTED | GONE

@@ -232,6 +232,7 @@ PIPELINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "last", [LogisticRegression(), RidgeClassifier()], ids=["newton", "exact"]
 )

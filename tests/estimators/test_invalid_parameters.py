@@ -366,6 +366,7 @@ def entries(estimator):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", entries(None))
 @pytest.mark.parametrize(
     ("estimator", "name"),

@@ -27,6 +27,7 @@ def all_rows(sizes):
     return list(product(*map(range, sizes)))
 
 
+@pytest.mark.slow
 @given(SIZES, st.integers(0, 2**32))
 def test_every_pair_of_values_is_there_and_no_other_value(sizes, seed):
     assert pairs_of(covering_array(sizes, seed=seed)) == pairs_of(all_rows(sizes))

@@ -51,6 +51,7 @@ def test_hat_matrix_equals_n_fits(peers, regression):
     assert score == pytest.approx(np.sqrt(-scores.mean()), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True])
 def test_ten_lines_equal_n_fits(exact, regression, at_once):
     X, y = regression

@@ -177,6 +177,7 @@ def package_imports() -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_no_file_imports_itself_by_others():
     """Files are taken away that import none of those that are left; in the end none is left."""
     left = package_imports()
@@ -186,6 +187,7 @@ def test_no_file_imports_itself_by_others():
     assert not left
 
 
+@pytest.mark.slow
 def test_no_public_class_has_the_name_of_another():
     places: dict[str, list[str]] = {}
     for path in MODULES:

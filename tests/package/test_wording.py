@@ -88,12 +88,14 @@ def prose(path: Path) -> str:
     return re.sub(r"\s+", " ", " ".join(kept))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MODULES + KERNELS, ids=lambda path: str(path.name))
 def test_phrases_that_are_no_idiom_do_not_occur(path):
     text = prose(path)
     assert [phrase for phrase in FORBIDDEN if re.search(rf"\b{re.escape(phrase)}\b", text)] == []
 
 
+@pytest.mark.slow
 def test_messages_have_one_form():
     wrong = []
     for path in MODULES:
@@ -116,6 +118,7 @@ def stored_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", WITHOUT_EMPTY_NAMES)
 def test_variables_name_their_content(folder):
     wrong = [

@@ -134,6 +134,7 @@ def assert_same_models(one, other):
             np.testing.assert_array_equal(*values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [np.float64, np.float32, "sparse"])
 @pytest.mark.parametrize("estimator", [*CLASSIFIERS[:3], StreamingSVRGClassifier()], ids=name_of)
 def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, form, rows):
@@ -153,6 +154,7 @@ def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, form, rows)
         np.testing.assert_allclose(models[0][0].scale_, right.scale_, rtol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("estimator", CLASSIFIERS[:3], ids=name_of)
 def test_one_seed_gives_the_same_bits(estimator, order, rows):
@@ -179,6 +181,7 @@ def test_one_seed_gives_the_same_bits(estimator, order, rows):
         np.testing.assert_array_equal(one.test_score, shared.test_score)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.integers(2, 700), st.integers(0, 699), st.integers(1, 700), st.sampled_from(["f4", "f8"])
@@ -364,6 +367,7 @@ def test_a_value_is_missing_only_where_it_is_filled_in(gaps):
         tree_cross_validate(pipeline, X, y, cv=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [12, 33])
 def test_a_missing_or_huge_value_leaves_no_trace_in_the_model_that_tests_it(row, gaps):
     X, y = gaps

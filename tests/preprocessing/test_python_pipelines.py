@@ -278,6 +278,7 @@ def test_a_given_vocabulary_is_done_once(learner, training_paths):
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_branches_of_a_union(table, training_paths):
     X, y = table
     numbers = X[["size", "width"]]
@@ -315,6 +316,7 @@ def best_of(pipeline, X, y, **options):
     return objective.best_estimator(study)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scaler", "learner"),
     [
@@ -353,6 +355,7 @@ def test_the_fitted_pipeline_predicts_raw_rows(scaler, learner, table):
         best.predict(X.drop(columns="size"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "learner", [SGDRegressor(max_iter=1), AveragedSGDRegressor()], ids=name_of
 )
@@ -435,6 +438,7 @@ class Lengths(TransformerMixin, BaseEstimator):
         return X.map(len).to_numpy(float) / self.most_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "column", "why"),
     [
@@ -503,6 +507,7 @@ def test_a_wrong_entry_is_named(table):
         tree_cross_validate(make_pipeline(steps, SGDRegressor(max_iter=1)), missing, y, cv=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "why"),
     [
@@ -618,6 +623,7 @@ def test_one_seed_gives_the_same_bits(learner, table, tmp_path):
             np.testing.assert_array_equal(found.test_score, alone.test_score)
 
 
+@pytest.mark.slow
 def test_trials_over_steps_are_told_apart(table, training_paths):
     X, y = table
     pipeline = make_pipeline(
@@ -646,6 +652,7 @@ def test_trials_over_steps_are_told_apart(table, training_paths):
     assert np.any(scores[0] != tree_cross_validate(swapped, X, y, **options).test_score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", [GaussianNB(), BernoulliNB(binarize=0.5), MultinomialNB()])
 @pytest.mark.parametrize("in_columns", [True, False])
 def test_naive_bayes_does_not_keep_rows_as_few_others_have_scaled_them(in_columns, learner):

@@ -43,6 +43,7 @@ def prepare(threshold=0.3, numbers="passthrough"):
     return ColumnTransformer(branches, sparse_threshold=threshold)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numbers", ["passthrough", MaxAbsScaler()], ids=["once", "running"])
 def test_a_density_that_crosses_the_threshold_is_fitted_by_fold(numbers):
     """Three numbers in 11 columns are fewer than 30 %, and in 10 columns they are not."""

@@ -143,6 +143,7 @@ def test_no_prediction_changes_with_other_rows_of_its_fold(step, learner, method
     assert not np.any(after[test[::2]] == before[test[::2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", sorted(STEPS.keys() - {"target encoder"}))
 def test_predictions_are_those_of_fits(step):
     transformer, X = STEPS[step]
@@ -170,6 +171,7 @@ def test_no_tree_of_a_forest_changes_with_the_rows_that_it_is_tested_on():
     assert np.any(after != before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["sgd", "compiled"])
 @pytest.mark.parametrize("step", ["scaler", "largest"])
 def test_rows_that_are_tested_before_they_act_see_no_later_ones(step, learner):

@@ -208,6 +208,7 @@ def test_other_models_from_sums(learner):
         np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_predictions_weights_and_several_targets():
     model, cv = make_pipeline(FRONTS["mean and scale"], Ridge()), CVS["mixed"]
     y = np.c_[Y, -2 * Y**2]
@@ -353,6 +354,7 @@ def words(kinds, gap=None):
     return rows, columns(SimpleImputer(), kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", ["mixed", "repeated"])
 @pytest.mark.parametrize(
     ("encodes", "gap"),
@@ -502,6 +504,7 @@ def test_models_that_newton_finds(number, learner, tight, scoring):
     np.testing.assert_allclose(result.test_score, of_fits, atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mean", "median"])
 @pytest.mark.parametrize("cv", ["mixed", "time", "repeated"])  # the last makes rows again
 def test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton(strategy, cv):
@@ -525,7 +528,7 @@ def test_sparse_columns_of_many_words_stay_sparse():
     result = evaluated(model, words, (Y > 2).astype(int), KFold(2))
     assert (result.method, result.why) == (
         "fit",
-        "a transformer fills in or scales sparse rows per fold",
+        "a transformer that is fitted per fold imputes or scales sparse rows",
     )
 
 
@@ -606,6 +609,7 @@ def fronts(draw):
     return front if last is None else make_pipeline(front, last)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )

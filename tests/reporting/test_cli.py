@@ -91,6 +91,7 @@ def test_a_reader_that_wants_no_more(arguments, tmp_path):
     assert done.returncode in (0, 1)  # 0 where argparse does not notice
 
 
+@pytest.mark.slow
 def test_shows_what_is_there(filled, capsys):
     assert main(["store", filled]) == 0
     output = capsys.readouterr().out
@@ -282,6 +283,7 @@ def studied(tmp_path):
     return ridges(tmp_path, "ridges")
 
 
+@pytest.mark.slow
 def test_explain_says_what_was_found_and_at_what_cost(studied, capsys):
     storage, store = studied
     for prefix in ("", "sqlite:///"):
@@ -297,6 +299,7 @@ def test_explain_says_what_was_found_and_at_what_cost(studied, capsys):
         assert not any(line.startswith("|") for line in lines)
 
 
+@pytest.mark.slow
 def test_report_is_a_small_page_with_all_figures(studied, tmp_path, capsys):
     storage, store = studied
     path, plotly_js = tmp_path / "report.html", tmp_path / "plotly.min.js"
@@ -330,6 +333,7 @@ def _text_of(page):
     return unescape(re.sub("<[^>]*>", "", page))
 
 
+@pytest.mark.slow
 def test_report_shows_names_as_they_are(tmp_path):
     name = "</title><script>alert(1)</script>**v** ``` &emsp;"
     metrics = {"<i>**a**</i> `b` &amp;": "r2"}
@@ -345,6 +349,7 @@ def test_report_shows_names_as_they_are(tmp_path):
     assert f"<th><code>{escape(metric)}</code></th>" in page
 
 
+@pytest.mark.slow
 def test_explain_leaves_names_as_they_are(tmp_path, capsys):
     name = "**v**|&emsp;"
     storage, store = ridges(tmp_path, name)
@@ -355,6 +360,7 @@ def test_explain_leaves_names_as_they_are(tmp_path, capsys):
     assert "No such file or directory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_refusals_of_explain(studied, tmp_path, capsys):
     storage, store = studied
     none = str(tmp_path / "none.db")

@@ -167,6 +167,7 @@ class StopsAfterOneFold(optuna.pruners.BasePruner):
         return trial.number == 1
 
 
+@pytest.mark.slow
 def test_the_note_says_what_pruning_saves_of_fits(binary, tmp_path):
     store = f"sqlite:///{tmp_path / 'store.db'}"
     X, y = binary
@@ -234,6 +235,7 @@ def test_the_note_says_what_and_how_well(filled):
     assert "**baseline**" not in facts  # the study does not know it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("direction", "baseline", "better"),
     [
@@ -372,6 +374,7 @@ def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
         assert figures[name] == plot(study, filled.store).to_json()
 
 
+@pytest.mark.slow
 def test_a_study_with_nothing_to_say(fill):
     filled = fill()
     dashboard.publish(filled.study, filled.store)
@@ -388,6 +391,7 @@ def test_a_study_with_nothing_to_say(fill):
     assert set(figures_of(filled.study)) == set(FIGURES)
 
 
+@pytest.mark.slow
 def test_the_note_says_how_far_running_trials_are(filled):
     line = "models are trained: 2.2 of 4.2 readings in 8 s, 9 s left"
     for text in (line, None):

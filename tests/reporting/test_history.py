@@ -435,6 +435,7 @@ def test_an_impossible_value_of_an_evaluation(tmp_path, make_evaluation, column,
         assert len(w) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "value"),
     [

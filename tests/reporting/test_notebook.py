@@ -105,6 +105,7 @@ def test_a_choice_shows_the_trial_and_how_sure_it_is():
     assert shown["corrected for the choice"].startswith(f"{choice.honest.mean:.6g} (")
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_what_its_cells_return():
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     names: dict[str, object] = {}

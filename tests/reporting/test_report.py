@@ -508,6 +508,7 @@ NOTHING_TO_DRAW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plot", "trials", "text"), NOTHING_TO_DRAW)
 def test_a_figure_says_why_it_is_empty(fill, plot, trials, text):
     filled = fill()

@@ -248,6 +248,7 @@ def test_predictions_of_any_order():
         assert_array_equal(tree_cross_val_predict(PegasosClassifier(), rows, cv=7), here)
 
 
+@pytest.mark.slow
 @given(
     st.integers(2, 300).flatmap(
         lambda n: st.tuples(st.just(n), st.sets(st.integers(1, n - 1)), st.integers(1, 40))

@@ -140,6 +140,7 @@ def with_masks(array):
 DATES = pd.date_range("2020-01-01", periods=40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", entries())
 @pytest.mark.parametrize(
     ("rows", "match"),

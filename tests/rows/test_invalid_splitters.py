@@ -112,6 +112,7 @@ def test_splits_that_do_not_fit_are_refused(cv, message, method, monkeypatch):
     assert str(caught.value).startswith("cv must ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limit", "value", "expected"),
     # Of 5000 rows there may be 5000 splits; each of them takes 2500 * 4 bytes.

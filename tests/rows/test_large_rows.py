@@ -95,6 +95,7 @@ def is_same(one, other):
 # The files have what is in memory.
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 60),
     st.integers(1, 9),
@@ -140,6 +141,7 @@ ESTIMATORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cv"),
     [
@@ -185,6 +187,7 @@ def test_long_scores_of_rows_are_in_a_file():
     assert np.array_equal(in_memory.row_losses, in_file.row_losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_act_as_for_rows_in_memory(name, files):
     options = OPTIONS[name]
@@ -198,6 +201,7 @@ def test_options_act_as_for_rows_in_memory(name, files):
         assert np.array_equal(in_memory.kfold_estimator().coef_, in_file.kfold_estimator().coef_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "estimator", [PEGASOS, make_pipeline(StandardScaler(with_mean=False), PEGASOS)], ids=said
 )
@@ -212,6 +216,7 @@ def test_sparse_rows(dtype, estimator, files):
     assert all(isinstance(file, SparseFile) for file in files) and len(files) == 2
 
 
+@pytest.mark.slow
 def test_missing_values_and_float32(files):
     estimator = make_pipeline(SimpleImputer(), StandardScaler(), PEGASOS)
     for rows in (MISSING, MISSING.astype(np.float32)):
@@ -220,6 +225,7 @@ def test_missing_values_and_float32(files):
     assert len(files) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [Ridge(), LogisticRegression(), GaussianNB()], ids=said)
 def test_sums_solutions_and_partial_fit(estimator, files):
     options = {"scoring": "squared_error" if isinstance(estimator, Ridge) else "log_loss"}
@@ -242,6 +248,7 @@ def test_a_batch_is_one_walk_whose_outputs_stay_in_the_file(files, monkeypatch):
     assert all(map(is_same, in_memory, in_file))
 
 
+@pytest.mark.slow
 def test_predictions_and_the_model_of_all_rows():
     options = {"response_method": "decision_function"}
     in_memory = tree_cross_val_predict(PEGASOS, X, y, **options)
@@ -258,6 +265,7 @@ def test_predictions_and_the_model_of_all_rows():
     assert np.array_equal(*scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cv", "report", "limit"),
     [(10, "folds", LITTLE), (100, "progressive", LITTLE), (40, "progressive", "4MB")],
@@ -281,6 +289,7 @@ def test_a_study_prunes_alike(cv, report, limit):
     assert {state.name for state, *_ in in_memory} == {"COMPLETE", "PRUNED"}
 
 
+@pytest.mark.slow
 def test_trials_in_threads_share_the_file(files):
     objective = treecv_objective(
         *(PEGASOS, X, y),
@@ -495,6 +504,7 @@ def run_limited(folder, max_memory):
     return subprocess.run(command + names, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_process_with_little_memory(on_disk):
     with_room = run_limited(on_disk, "16MB")
     assert with_room.returncode == 0, with_room.stderr
@@ -522,6 +532,7 @@ FOREVER = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
@@ -549,6 +560,7 @@ FULL = """
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_at_once(tmp_path):
     command = [sys.executable, "-P", "-c", dedent(FULL), str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -85,6 +85,7 @@ def test_updates_stay_below_n_log2_2k(n_rows, data):
     assert recurrence(plan, 0, n_folds) <= n_rows * log2(2 * n_folds) + slack
 
 
+@pytest.mark.slow
 @given(plans())
 def test_tree_is_algorithm_1_as_printed(plan):
     chunks = [range(*plan.rows(Node(i, i + 1))) for i in range(plan.n_folds)]

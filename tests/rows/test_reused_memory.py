@@ -30,6 +30,7 @@ def _no_garbage_of_other_tests() -> None:
     memory._kept.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("look", LOOKS)
 def test_memory_is_used_again_when_nobody_looks_at_it(look):
     rows = empty_rows(SHAPE, np.float64)
@@ -46,6 +47,7 @@ def test_memory_is_used_again_when_nobody_looks_at_it(look):
     assert empty_rows(SHAPE, np.float64).ctypes.data == address
 
 
+@pytest.mark.slow
 def test_little_is_kept():
     for n_bytes in (2**20, MOST_KEPT + 64):
         empty_rows((n_bytes,), np.uint8)
@@ -55,6 +57,7 @@ def test_little_is_kept():
     assert len(memory._kept) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [9_000, 60_000])
 def test_memory_of_another_size_goes(n_rows):
     rows = empty_rows((20_000, 64), np.float64)
@@ -64,6 +67,7 @@ def test_memory_of_another_size_goes(n_rows):
     assert len(others) == n_rows
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_where_memory_is_short():
     X = np.random.default_rng(0).normal(size=(SHAPE[0], 61))
     tree_cross_validate(PegasosClassifier(), X, X[:, 0] > 0, cv=5)
@@ -72,6 +76,7 @@ def test_nothing_is_kept_where_memory_is_short():
     assert not memory._kept
 
 
+@pytest.mark.slow
 def test_an_evaluation_in_used_memory_has_the_same_bits():
     generator = np.random.default_rng(0)
     X = generator.normal(size=(SHAPE[0], 61))
@@ -88,6 +93,7 @@ def resident_bytes():
         return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("look", LOOKS)
 def test_parts_of_memory_go_one_by_one(look):
@@ -111,6 +117,7 @@ def test_parts_of_memory_go_one_by_one(look):
     assert before - resident_bytes() > 4 * n_bytes * 9 // 10
 
 
+@pytest.mark.slow
 def test_small_parts_share_pages():
     whole, parts = empty_parts(3, 100)
     whole[:] = 7
@@ -119,6 +126,7 @@ def test_small_parts_share_pages():
     assert np.all(np.concatenate(parts) == 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "n_copies"), [(200, 8), (4000, 0)])
 def test_outputs_of_few_rows_keep_no_memory_of_others(n_rows, n_copies, monkeypatch):
     of = mock.Mock(side_effect=ArrayThenCount.of)
@@ -144,6 +152,7 @@ def mixed():
     return X, frame, X[:, 1] + generator.normal(size=len(X)) > 4
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_pieces")
 def test_a_frame_is_not_copied_as_a_whole(mixed):
     X, frame, y = mixed
@@ -157,6 +166,7 @@ def test_a_frame_is_not_copied_as_a_whole(mixed):
     assert np.array_equal(found.test_score, expected.test_score)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_pieces")
 def test_an_entry_of_a_late_piece_is_named(mixed):
     X, frame, y = mixed

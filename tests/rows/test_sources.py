@@ -106,6 +106,7 @@ def data_of(X, y, room):
     return Data(X, y, room, names)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:A column-vector y")
 @pytest.mark.parametrize("max_memory", [None, SMALL], ids=["in memory", "in a file"])
 @pytest.mark.parametrize("source", SOURCES)
@@ -150,6 +151,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("library", ["pyarrow", "polars"])
 def test_types_of_columns(library, kind):
@@ -182,6 +184,7 @@ IN_SINGLE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["pyarrow", "polars"])
 def test_nulls_are_missing_values(tmp_path, library):
     pa = pytest.importorskip("pyarrow")

@@ -54,6 +54,7 @@ def cases(draw):
     return shuffled(sizes, draw(st.integers(0, 99))), n_folds
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(cases(), SEEDS)
 def test_folds_are_a_partition_with_even_counts(case, seed):
@@ -69,6 +70,7 @@ def test_folds_are_a_partition_with_even_counts(case, seed):
     assert np.array_equal(order, again[0]) and np.array_equal(bounds, again[1])
 
 
+@pytest.mark.slow
 @given(cases(), SEEDS)
 def test_counts_are_those_of_scikit_learn(case, seed):
     codes, n_folds = case
@@ -79,6 +81,7 @@ def test_counts_are_those_of_scikit_learn(case, seed):
     assert sorted(ours.tolist()) == sorted(table(codes, expected).tolist())
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(2, 6000), min_size=1, max_size=4), st.integers(1, 5), SEEDS)
 def test_folds_of_2k_halve_those_of_k(sizes, exponent, seed):
     codes, k = shuffled(sizes), 2**exponent

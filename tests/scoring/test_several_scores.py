@@ -101,6 +101,7 @@ def test_a_dict_gives_names(data):
     assert result.mean == result.scores["AUC"].mean
 
 
+@pytest.mark.slow
 def test_side_by_side_and_from_the_cache(data):
     X, y = data
     models = [PegasosClassifier(alpha=alpha) for alpha in (0.01, 0.1, 1, 3, 10, 20, 30, 40)]
@@ -112,6 +113,7 @@ def test_side_by_side_and_from_the_cache(data):
         assert all(found.scores[n].mean == alone.scores[n].mean for n in scoring)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then"),
     [
@@ -240,6 +242,7 @@ def test_the_first_score_is_optimised_unless_another_is_named(data):
         assert list(trial.user_attrs) == ["treecv"]
 
 
+@pytest.mark.slow
 @on_sqlite
 def test_a_study_of_several_objectives(data, store_url):
     store = store_url

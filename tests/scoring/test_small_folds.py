@@ -117,6 +117,7 @@ def test_small_folds_are_named_with_what_would_do(estimator, y, options, says):
     assert says in sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "y", "options"),
     [

@@ -50,8 +50,8 @@ def calls():
 
 # --- scikit-learn's own tests ---
 
-TestSearches = type(
-    "TestSearches", (), cases_with(stand_ins.GridSearchCV, stand_ins.RandomizedSearchCV)
+TestSearches = pytest.mark.slow(
+    type("TestSearches", (), cases_with(stand_ins.GridSearchCV, stand_ins.RandomizedSearchCV))
 )
 
 
@@ -95,6 +95,7 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "estimator", "grid", "options"), SEARCHES)
 def test_a_search_has_the_same_results(method, estimator, grid, options, calls):
     rows = (D, T) if isinstance(estimator, Ridge) else (X, Y)
@@ -129,6 +130,7 @@ def test_points_are_drawn_as_scikit_learn_draws_them(calls):
         assert calls[-1].method == method
 
 
+@pytest.mark.slow
 def test_cross_validations_have_the_same_results(calls):
     scoring = {"a": "accuracy", "b": "neg_log_loss"}
     for name in ("cross_val_score", "cross_validate", "cross_val_predict"):
@@ -147,6 +149,7 @@ def test_cross_validations_have_the_same_results(calls):
     np.testing.assert_allclose(ours, stand_ins._cross_val_score(Ridge(), D, T, params=params))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"), [("LassoCV", {}), ("ElasticNetCV", {"l1_ratio": [0.5, 0.9]})]
 )
@@ -175,6 +178,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize(("n_classes", "options"), zip([2, 3, 3, 2], PATHS, strict=True))
 def test_logistic_paths_are_those_of_a_solver_that_converges(n_classes, options, calls):
@@ -289,6 +293,7 @@ def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
         model_selection.cross_val_score(Ridge(), D, T, scoring="error")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_seeded", [True, False])
 def test_random_splits_are_those_that_scikit_learn_draws(is_seeded, calls):
     def scores(module, model):
@@ -339,6 +344,7 @@ def test_solvers_that_are_stopped_early_are_left_to_scikit_learn(calls):
 RARE, SEVENTHS = (np.arange(len(Y)) < 3).astype(int), np.arange(len(Y)) % 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("y", "options"),
     [

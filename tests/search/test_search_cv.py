@@ -313,9 +313,14 @@ def test_one_se(two_classes):
             PegasosClassifier(),
             GRID | {"fit_intercept": [True, False]},
             {},
-            "a single parameter .* got 'alpha', 'fit_intercept'; set simpler, or use",
+            "search of 'alpha', 'fit_intercept', got None: .*only for single parameters",
         ),
-        (PegasosClassifier(), {"fit_intercept": [True, False]}, {}, "got 'fit_intercept'; set"),
+        (
+            PegasosClassifier(),
+            {"fit_intercept": [True, False]},
+            {},
+            "search of 'fit_intercept', got",
+        ),
         (DecisionTreeClassifier(), {"max_depth": [2, None]}, {}, "numbers .* got None; use"),
         (PegasosClassifier(), GRID, {"cv": 0.3}, "the scores of several folds"),
         (PegasosClassifier(), GRID, {"method": "holdout"}, "the scores of several folds"),
@@ -325,7 +330,7 @@ def test_one_se(two_classes):
 def test_one_se_is_refused_before_the_first_trial(two_classes, estimator, grid, options, message):
     study = optuna.create_study(direction="maximize")
     search = search_of(estimator, grid, refit="one_se", study=study, **options)
-    with pytest.raises(ValueError, match=f"^refit='one_se' (must have|needs) .*{message}"):
+    with pytest.raises(ValueError, match=f"refit='one_se' .*{message}"):
         search.fit(*two_classes)
     assert not study.trials and not hasattr(search, "cv_results_")
 
@@ -491,6 +496,7 @@ def test_failed_trials_are_logged_in_few_lines(two_classes, caplog):
     assert len(lines) - first <= 12 and "evaluate_trial" not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "name", "n_jobs"),
     [(PegasosClassifier(), "alpha", 1), (LinearSVC(random_state=0), "C", 2)],
@@ -712,7 +718,7 @@ def test_folds_without_a_seed_are_not_continued(two_classes):
     X, y = two_classes
     study = optuna.create_study(direction="maximize")
     search = search_of(study=study, random_state=None).fit(X, y)
-    with pytest.raises(ValueError, match="^random_state must be the same int as in the study"):
+    with pytest.raises(ValueError, match="^random_state must be the int of the study's earlier"):
         search.fit(X, y)
     storage = optuna.storages.InMemoryStorage()
     search = search_of(storage=storage, random_state=None)

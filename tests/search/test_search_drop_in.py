@@ -270,7 +270,7 @@ def test_a_search_over_a_function_is_found_again_in_a_storage(tmp_path):
         return {"C": trial.suggest_float("C", 0.1, 1)}
 
     for _ in range(2):
-        with pytest.warns(UserWarning, match="^a new study is created in storage"):
+        with pytest.warns(UserWarning, match="^a later search cannot continue the study"):
             found, n_trials, _ = search(by_c, 2, Own())
         assert n_trials == 2 and found not in names
         names.add(found)
@@ -387,7 +387,7 @@ def test_several_columns_of_classes_are_refused_where_they_are_not_fitted():
     for estimator, options, message in (
         (tree, {"scoring": "error"}, "scoring must be either .* if y has shape"),
         (logistic, {}, "y must have one column if it contains classes"),
-        (tree, {"method": "standard"}, "X must have shape .* several columns of classes"),
+        (tree, {"method": "standard"}, "y must be one column .* several columns of classes"),
     ):
         grid = {"class_weight": [None]}
         with pytest.raises(ValueError, match=f"^{message}"):

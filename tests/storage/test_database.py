@@ -940,6 +940,7 @@ def test_foreign_keys_cascade(store_url, make_evaluation):
                 assert session.scalar(select(func.count()).select_from(table)) == 0
 
 
+@pytest.mark.slow
 def test_a_database_that_goes_closes_its_connections(tmp_path):
     database = Database(f"sqlite:///{tmp_path / 'store.db'}")
     closed = []

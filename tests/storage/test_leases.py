@@ -497,6 +497,7 @@ def test_the_owner_of_a_lone_point_ends_is_pruned_or_fails(store_url, waits, out
     assert expiries(store_url) == []
 
 
+@pytest.mark.slow
 def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
     objective = make_objective(store_url)
     params = all_params(objective)[0]

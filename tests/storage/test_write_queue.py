@@ -96,6 +96,7 @@ def test_a_forked_process_has_a_queue_of_its_own():
     queue.wait()
 
 
+@pytest.mark.slow
 def test_what_is_put_after_the_main_thread_is_done(tmp_path):
     script = """
 import threading

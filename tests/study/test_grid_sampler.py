@@ -122,7 +122,7 @@ def visited(param_grid, estimator, sampler=None, **options):
     return study
 
 
-def test_a_list_of_dicts_is_searched_as_by_grid_search_cv(walks):
+def test_a_list_of_dicts_is_searched_as_by_grid_search_cv(batch_sizes):
     """Each point is scored as by a separate evaluation of what GridSearchCV would set."""
     model = AveragedSGDClassifier(loss="log_loss", step_size=0.5)
     grids = [
@@ -141,7 +141,7 @@ def test_a_list_of_dicts_is_searched_as_by_grid_search_cv(walks):
         for trial in study.trials
     }
     assert len(study.trials) == 7 and found == points
-    assert max(walks) > 1  # points are trained side by side as in a single grid
+    assert max(batch_sizes) > 1  # points are trained side by side as in a single grid
 
 
 def test_a_list_with_one_dict_is_that_dict():

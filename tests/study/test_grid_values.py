@@ -224,6 +224,7 @@ def test_a_study_of_the_older_form_is_refused():
         objective.best_estimator(study)
 
 
+@pytest.mark.slow
 def test_lists_that_samplers_draw_from(tmp_path):
     lists = {"a": [1, 1.0, (1, 2), np.float32(0.3)], "b": [True, 1.0]}
     storage = f"sqlite:///{tmp_path}/study.db"

@@ -223,6 +223,7 @@ def test_the_choice_for_a_fold_sees_the_others() -> None:
     assert changed.nested(study_after).params[1:] != objective.nested(study).params[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "name", "values", "method"),
     [
@@ -346,6 +347,7 @@ def test_the_interval_covers_the_whole_procedure() -> None:
     assert "wins={" in repr(found) and f"low={found.low:.6g}" in repr(found)
 
 
+@pytest.mark.slow
 def test_resample_searches_again_for_each_fold() -> None:
     X, y = classes()
     splits = splits_of(len(y))
@@ -374,6 +376,7 @@ def test_resample_searches_again_for_each_fold() -> None:
     assert len(study.trials) == 6
 
 
+@pytest.mark.slow
 def test_resample_over_a_grid_chooses_as_fixed_candidates_do() -> None:
     X, y = classes()
     for estimator, name, values in [
@@ -388,6 +391,7 @@ def test_resample_over_a_grid_chooses_as_fixed_candidates_do() -> None:
         np.testing.assert_allclose(again.test_score, fixed.test_score)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "resample", "last"),
     [
@@ -473,6 +477,7 @@ def test_intervals_of_guesses_cover_their_error() -> None:
     assert np.mean(covers) >= 0.8
 
 
+@pytest.mark.slow
 def test_a_callable_and_a_store(tmp_path: Any) -> None:
     X, y = classes()
 
@@ -498,17 +503,20 @@ def test_a_callable_and_a_store(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"cv": 0.3}, "^cv must make 3 to 100 folds .*, but the number of folds is 1\\.$"),
-        ({"cv": 2}, "^cv must make 3 to 100 folds .*, but the number of folds is 2\\.$"),
-        ({"cv": "loo"}, "^cv must make 3 to 100 folds .*, but the number of folds is 200\\.$"),
-        ({"cv": ShuffleSplit(3, random_state=0)}, "^cv must make .*, but test sets overlap\\.$"),
+        ({"cv": 0.3}, "^cv must make 3 to 100 folds .*, got 1\\.$"),
+        ({"cv": 2}, "^cv must make 3 to 100 folds .*, got 2\\.$"),
+        ({"cv": "loo"}, "^cv must make 3 to 100 folds .*, got 200\\.$"),
+        (
+            {"cv": ShuffleSplit(3, random_state=0)},
+            "^cv must train on .*, but test sets overlap\\.$",
+        ),
         (
             {"cv": TimeSeriesSplit(4)},
-            "^cv must make .*, but in a time series, .* would depend on later folds\\.$",
+            "^cv must train on .*, but in a time series, .* would depend on later folds\\.$",
         ),
         (
             {"cv": [(np.arange(0, 50), np.arange(50, 99)), (np.arange(99, 150), np.arange(50))]},
-            "^cv must make .*, but the iterable neither trains on nor tests row",
+            "^cv must train on .*, but the iterable neither trains on nor tests row",
         ),
         ({"cv": K, "scoring": pooled("r2")}, "^nested cross-validation needs a score .* pooled"),
     ],

@@ -292,6 +292,7 @@ def test_constraints_read_the_attribute(binary):
 # Reports and pruning.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cv", "n_repeats", "n_reports"),
     [(10, 1, 10), (50, 1, 32), ("loo", 3, 3 * 8), (4, 9, 9 * 2), (4, 32, 32)],
@@ -390,6 +391,7 @@ def test_losers_are_pruned(n_jobs, report, pruner, make_data):
     assert study.best_trial.number < 4
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "error",
     "ignore::optuna.exceptions.ExperimentalWarning",

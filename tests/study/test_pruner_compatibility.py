@@ -204,6 +204,7 @@ MISFITS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pruner", "report", "right"), MISFITS)
 def test_a_pruner_that_does_not_fit_is_named_once(pruner, report, right):
     objective = objective_of(report=report)

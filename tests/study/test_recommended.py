@@ -84,6 +84,7 @@ def test_the_estimator_takes_the_ends_of_its_space_and_what_lies_between(package
     assert all(np.isfinite(trial.value) for trial in study.trials)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("package", "name"), ENTRIES)
 def test_a_default_that_is_a_number_lies_in_the_space(package, name):
     kind = class_of(package, name)

@@ -351,6 +351,7 @@ def test_bad_arguments(arguments, message, binary):
         select(study, objective, **arguments)
 
 
+@pytest.mark.slow
 def test_simpler_must_be_said(binary):
     space = {"max_depth": IntDistribution(1, 6), "min_samples_leaf": IntDistribution(1, 20)}
     options = {"estimator": DecisionTreeClassifier(random_state=0), "n_trials": 6}

@@ -223,28 +223,46 @@ def test_numbers_far_from_zero_are_not_rounded():
 @pytest.mark.parametrize(
     ("estimator", "grid", "y", "scoring", "message"),
     [
-        (Ridge(), {"alpha": [1.0]}, np.column_stack([NUMBERS, CODES]), None, "a single target"),
+        (
+            Ridge(),
+            {"alpha": [1.0]},
+            np.column_stack([NUMBERS, CODES]),
+            None,
+            "y must have one column for an ensemble",
+        ),
         (
             MiniBatchKMeans(2, random_state=0),
             {"n_clusters": [2]},
             None,
             None,
-            ".* a classifier or a",
+            "ensemble needs a classifier or a regressor",
         ),
         (
             LogisticRegression(),
             {"C": [1.0]},
             CODES,
             "hinge",
-            "a .* score that is .* predict_proba",
+            "scoring must be .* predict_proba for an ensemble",
         ),
-        (DecisionTreeClassifier(), DEPTHS, CODES, size_of, "a .* score that is .* predict_proba"),
-        (SVC(), {"C": [1.0]}, CODES, None, "trials whose out-of-fold output of predict_proba"),
+        (
+            DecisionTreeClassifier(),
+            DEPTHS,
+            CODES,
+            size_of,
+            "scoring must be .* predict_proba for an ensemble",
+        ),
+        (
+            SVC(),
+            {"C": [1.0]},
+            CODES,
+            None,
+            "ensemble needs trials whose out-of-fold output of predict_proba",
+        ),
     ],
 )
 def test_ensembles_say_what_they_need(estimator, grid, y, scoring, message):
     objective, study = searched(estimator, grid, y, scoring=scoring, keep_outputs="all")
-    with pytest.raises(ValueError, match=f"^ensemble needs {message}"):
+    with pytest.raises(ValueError, match=f"^{message}"):
         objective.ensemble(study)
 
 
@@ -305,6 +323,7 @@ def test_steps_that_overwrite_rows_are_scored_as_without_pooled_scores(scoring):
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e2, log=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
 def test_fits_predict_as_scikit_learn_does(binary, method):
     folds = KFold(5, shuffle=True, random_state=3)
@@ -339,5 +358,5 @@ def test_predictions_that_cannot_be_made_are_refused(binary):
     twice = treecv_objective(
         PegasosClassifier(), *binary, param_distributions=ALPHA, cv=4, n_repeats=2
     )
-    with pytest.raises(ValueError, match="n_repeats must be 1"):
+    with pytest.raises(ValueError, match="^cv must test every row once"):
         twice.predict_oof(study)

@@ -106,6 +106,7 @@ def test_the_same_evaluation_goes_on_with_a_study():
     assert list(study.user_attrs) == ["treecv_evaluation"]
 
 
+@pytest.mark.slow
 def test_a_search_in_a_storage_does_not_report_trials_of_other_rows(tmp_path):
     X, y = RNG.normal(size=(1000, 4)), np.arange(1000) % 2
     X[:, 0] += 3 * y

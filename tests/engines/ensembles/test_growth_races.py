@@ -171,6 +171,7 @@ def test_a_hold_out_races_too():
     assert pruned and all(len(one.intermediate_values) < 6 for one in pruned)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_folds_that_do_not_grow_are_fitted_and_others_count_once(monkeypatch, n_jobs):
     grow, n_calls = growing.BaggedGrowth.grow, []
@@ -197,6 +198,7 @@ def test_folds_that_do_not_grow_are_fitted_and_others_count_once(monkeypatch, n_
     assert len(study.trials[0].intermediate_values) == 6
 
 
+@pytest.mark.slow
 def test_forests_of_one_fold_are_there_at_a_time(monkeypatch):
     """A forest may take more memory than the rows."""
     alive, most = WeakSet(), []

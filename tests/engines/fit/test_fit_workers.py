@@ -58,6 +58,7 @@ def fits(tmp_path):
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("backend", ["loky", "multiprocessing"])
 @pytest.mark.parametrize(

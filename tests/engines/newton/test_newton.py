@@ -225,6 +225,7 @@ def trained_rows(sets: TrainingSets, number: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_slopes_of_test_rows_are_means_by_the_weights_of_scores(
@@ -247,6 +248,7 @@ def test_slopes_of_test_rows_are_means_by_the_weights_of_scores(
         np.testing.assert_allclose(means[lane], expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dense", "sparse", "missing", "weighted", "far"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_how_far_models_move_the_rows_that_they_are_trained_on(
@@ -321,6 +323,7 @@ def test_nearly_separable_folds_are_those_of_converged_fits(seed: int, C: float)
     np.testing.assert_allclose(result.test_score, expected, rtol=0, atol=PROMISED)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_of_many_rows")
 @pytest.mark.parametrize("seed", [1154, 1184])
 @pytest.mark.parametrize("C", [1e6, 1e8])

@@ -114,6 +114,7 @@ def test_rows_are_those_of_fits(model: Any) -> None:
     assert_rows(model, X, y, some_rows(len(y)))
 
 
+@pytest.mark.slow
 def test_weights_and_several_classes() -> None:
     X, y = cancer(200)
     weights = np.random.default_rng(0).integers(0, 3, len(y)).clip(1e-3)
@@ -144,6 +145,7 @@ def test_rows_of_mean_losses(model: Any, is_weighted: bool) -> None:
     assert_rows(model, X, y, None, weights, "predict")
 
 
+@pytest.mark.slow
 def test_a_column_that_varies_by_one_row() -> None:
     # Without it, its coefficient is 0, and the row would have decided it.
     X, y = cancer(100)
@@ -227,6 +229,7 @@ def test_errors_are_within_their_bounds(n_classes: int, monkeypatch: pytest.Monk
     np.testing.assert_allclose(exact_in_order[rows], theirs, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_large_table_begins_at_a_part_of_its_rows() -> None:
     rng = np.random.default_rng(0)
     n_rows = 70_000

@@ -147,6 +147,7 @@ def test_candidates_in_turns_have_the_scores_of_a_batch(monkeypatch: pytest.Monk
         np.testing.assert_allclose(one.test_score, other.test_score, rtol=0, atol=PROMISED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "method"), [(3600, "newton"), (2600, "fit")])
 def test_many_columns(n_rows: int, method: str) -> None:
     X, y = rows_of(2, n_rows, 1600, 0.01)
@@ -169,6 +170,7 @@ def test_models_that_are_not_found_are_fitted(monkeypatch: pytest.MonkeyPatch) -
     assert results[-1].why == "Newton's method does not converge in a fold"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_if_wide")
 @pytest.mark.parametrize("name", ["_MAX_SQUARE", "_MAX_TOTAL", "_MAX_TOTAL_OF_CLASSES"])
 def test_large_values_of_C_are_fitted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,7 @@ SPARSE = sparse.random(200, 30, density=0.2, random_state=0, format="csr")
 Y_OF_SPARSE = SPARSE @ np.arange(30.0) + np.sin(np.arange(200))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_intercept", [True, False])
 @pytest.mark.parametrize("solver", ["auto", "sparse_cg", "lsqr", "sag", "cholesky"])
 def test_sparse_rows_have_the_models_of_converged_solvers(solver, has_intercept):
@@ -305,6 +306,7 @@ def test_a_study_reads_the_rows_once(batch_size):
         assert fresh.mean == pytest.approx(trial.value, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_a_store_saves_the_sums_of_the_next_process(store_url):
     rows, y, _ = numbers(n_rows=100_000)
     first, again = (

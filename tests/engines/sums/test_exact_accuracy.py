@@ -36,6 +36,7 @@ def accuracy(monkeypatch):
     del sys.modules["accuracy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_scaled", [False, True], ids=["plain", "scaled"])
 @pytest.mark.parametrize("columns", COLUMNS)
 @pytest.mark.parametrize(("n_folds", "n_rows"), [(5, 500), (80, 80)])

@@ -130,6 +130,7 @@ def test_dependent_columns():
         assert_as_fits(linear("eigen")[2:], X, y, equal_parts(k))
 
 
+@pytest.mark.slow
 def test_rows_with_large_leverage():
     X, y = numbers()
     X[3] *= 1e3
@@ -167,6 +168,7 @@ def test_directions_that_are_dropped_without_some_rows(factor):
         assert_as_fits(between, X, y, equal_parts(k))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
 @pytest.mark.parametrize("k", [10, N])
 def test_a_row_does_not_leak_into_its_own_fold(estimators, k):
@@ -193,6 +195,7 @@ def test_a_row_does_not_leak_into_its_own_fold(estimators, k):
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimators", ESTIMATORS.values(), ids=ESTIMATORS)
 def test_threads_do_not_change_a_bit(estimators):
     X, y = numbers()
@@ -203,6 +206,7 @@ def test_threads_do_not_change_a_bit(estimators):
         assert np.array_equal(one, several)
 
 
+@pytest.mark.slow
 def test_groups_of_folds_and_factors_that_are_not_kept(monkeypatch):
     X, y = numbers()
     monkeypatch.setattr("optuna_treecv.numerics.moments.MAX_BYTES", 1000)

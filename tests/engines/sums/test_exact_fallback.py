@@ -57,6 +57,7 @@ CORNERS = {
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::FutureWarning")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "rows", "why"), CORNERS.values(), ids=CORNERS)
 def test_scores_and_predictions_are_those_of_fits(estimator, rows, why):
     given = (estimator, rows, LABELS)
@@ -139,6 +140,7 @@ ONE_CLASS_FIRST = np.r_[np.zeros(20, int), np.arange(40) % 2]
 APART = RNG.normal(size=(60, 2)) + 6 * ONE_CLASS_FIRST[:, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("C", [1.0, np.inf], ids=["found", "separable"])
 def test_a_score_that_is_defined_is_kept_beside_one_that_is_not(C):
     """The first fold tests a single class, on which scikit-learn has no log loss."""
@@ -159,6 +161,7 @@ def test_a_score_that_is_defined_is_kept_beside_one_that_is_not(C):
             np.testing.assert_allclose(search.cv_results_[name], expected[name], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_model_that_newton_does_not_find_is_an_error_if_it_was_asked_for():
     given = (LogisticRegression(C=np.inf), APART, ONE_CLASS_FIRST)
     options = {"cv": KFold(3), "method": "newton"}

@@ -239,6 +239,7 @@ def test_alpha_0_and_weights_that_leave_no_rows():
             single_rows(rows, y, alphas, weights=weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(fit_intercept=[True, False], is_weighted=[False, True]))
 def test_small_chunks_behind_a_scaler_that_centres_alone(fit_intercept, is_weighted):
     """Without an intercept, the mean that is subtracted differs between chunks."""

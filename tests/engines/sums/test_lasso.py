@@ -159,6 +159,7 @@ def test_columns_that_depend_on_each_other_in_all_rows(estimator: Any, scaler: A
         assert_as_fits(make_pipeline(scaler, estimator), X, y, cv=folds, scoring=scoring)
 
 
+@pytest.mark.slow
 def test_columns_that_depend_on_each_other_in_one_training_set() -> None:
     """Only fits choose between such columns; least squares are the shortest ones."""
     X, y = rows_of()

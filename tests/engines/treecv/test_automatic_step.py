@@ -86,6 +86,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", AUTOMATIC, ids=said)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_no_rows_make_it_diverge(estimator, kind):

@@ -215,6 +215,7 @@ def test_balanced_is_the_inverse_frequency_among_the_rows_so_far(estimator, n_cl
     assert_same(clone(balanced).fit(X, y), clone(balanced).fit(X, y, sample_weight=1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [7, 90])
 @pytest.mark.parametrize("order", ["fixed", "random"])
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -244,6 +245,7 @@ def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, is_weighte
             assert not np.array_equal(after[~held_out], before[~held_out])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", CLASSIFIERS, ids=said)
 def test_a_cache_is_not_shared_by_different_class_weights(estimator):
     X, y, _ = rare_class()
@@ -263,6 +265,7 @@ def test_a_cache_is_not_shared_by_different_class_weights(estimator):
             assert found.test_score.tobytes() == alone.test_score.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 0.2, 1: 3}])
 def test_many_are_as_one_by_one(class_weight):
     X, y, _ = rare_class(3)

@@ -462,6 +462,7 @@ def test_a_diverged_model_is_reported_as_the_worst():
 # Batches.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [10, 40])
 @pytest.mark.parametrize(
     "estimator", [PegasosClassifier(), AveragedSGDClassifier(), StreamingSVRGClassifier()]

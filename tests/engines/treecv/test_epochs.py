@@ -102,6 +102,7 @@ def test_the_order_is_that_of_the_twin(data):
     assert rows.tolist() == twin
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=100)
 def test_phases_hold_new_rows_once_and_replays_of_rows_that_may_be_seen(data):
@@ -214,6 +215,7 @@ def outputs_of_walks(estimator, X, y, plan):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         n_folds=[2, 7, 60],
@@ -451,6 +453,7 @@ def one_hot_and_scaled(learner):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "scaler"),
     [
@@ -482,6 +485,7 @@ def test_scalers_count_each_row_once(pipeline, scaler, method, binary):
         assert np.any(several[3] != once[3])
 
 
+@pytest.mark.slow
 def test_an_estimator_inside_of_another_one_has_its_epochs(three_classes):
     X, y = three_classes
     inside = tree_cross_validate(OneVsRestClassifier(PegasosClassifier(n_epochs=4)), X, y, cv=5)

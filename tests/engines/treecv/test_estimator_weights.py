@@ -149,6 +149,7 @@ def test_sparse_rows(estimator, dtype):
         np.testing.assert_allclose(learned(thin), learned(dense), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         dtype=[np.float64, np.float32],

@@ -86,6 +86,7 @@ def along_the_tree(plan, node, leaves):
     return along_the_tree(plan, left, leaves) + along_the_tree(plan, right, leaves)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         dtype=[np.float64, np.float32],

@@ -157,6 +157,7 @@ def is_of_classes(family):
     return not family.endswith(("squared_error 0.3", "huber 3", "huber 1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         random=[False, True],

@@ -61,6 +61,7 @@ def test_order_equals_twin(arguments):
     assert order.tolist() == reference.random_order(seed, start, stop, n_seen)
 
 
+@pytest.mark.slow
 def test_long_order_equals_twin():
     # Long enough for five rejected draws: with i open places, 2^32 mod i of 2^32 are rejected.
     order = np.empty(260_000, np.uint32)
@@ -127,6 +128,7 @@ def test_gathered_rows_equal_twin(dtype, d, layout):
         assert np.array_equal(out, reference.gather_rows(X, order, last, width))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(dtype=FLOATS, n=[40, 25_000], d=[40, 47, 48], layout=LAYOUTS))
 def test_scattered_rows_equal_twin(dtype, n, d, layout):
     # 25,000 rows are written past the cache.
@@ -260,6 +262,7 @@ def test_classifier_equals_twin(case, dtype, d, n_classes, kind):
     check_against_twins(case, dtype, d, n_classes, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(dtype=FLOATS, d=WIDTHS, kind=[None, "weights"], case=REGRESSORS), ids=name_of
 )
@@ -267,6 +270,7 @@ def test_regressor_equals_twin(case, dtype, d, kind):
     check_against_twins(case, dtype, d, 2, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(*pairs(dtype=FLOATS, case=CLASSIFIERS + REGRESSORS), ids=name_of)
 def test_outputs_along_the_training_are_those_of_a_test(case, dtype):
     # The second time the row comes, its model is read out and tested as at a leaf of the tree.

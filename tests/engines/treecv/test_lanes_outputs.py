@@ -38,6 +38,7 @@ def said_along(learner, state, n_models=1):
     return np.concatenate(found, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         weighed=[False, True],
@@ -58,6 +59,7 @@ def test_lanes_say_what_models_say_alone(family, n_classes, is_sparse, dtype, we
     assert_same_bits(said_along(lanes, lanes.start(), len(learners)), np.array(alone))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         balanced=[False, True],

@@ -166,6 +166,7 @@ def test_rows_of_every_form(estimator, rows):
     assert compare(estimator, rows, weights=WEIGHTS, scorers=scorers) == "treecv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), OTHERS["Gaussian"]], ids=said)
 def test_nothing_leaks_from_a_fold_into_its_own_models(estimator):
     """All rows of a fold but one, which its model is asked about, are multiplied by 1e9."""
@@ -301,6 +302,7 @@ def test_wrong_parameters_are_refused(estimator, rows, message, cv):
         tree_cross_validate(estimator, rows, Y, cv=cv)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", [BernoulliNB(), MultinomialNB(), ComplementNB()], ids=said)
 @pytest.mark.parametrize(
     "cv",

@@ -132,6 +132,7 @@ WEIGHTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", WEIGHTED, ids=said)
 def test_weights_equal_a_loop(model, regression, training_paths):
     """Rows of weight 0 are left out: River's means of weights would divide by 0."""
@@ -178,6 +179,7 @@ def test_clusters(scale, binary, training_paths):
     assert labels.dtype.kind == "i" and set(labels) <= {0, 1, 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_folds", [2, 4, 9])
 @pytest.mark.parametrize("scoring", ["error", "log_loss"])
 def test_classes_that_come_late(scoring, n_folds, training_paths):

@@ -93,6 +93,7 @@ def partition_of(cv, order):
     return Partition(90, n_folds, bounds, order == "random", 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         order=["fixed", "random"],

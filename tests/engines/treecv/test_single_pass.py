@@ -264,6 +264,7 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:settings='theory'")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=said)
 @pytest.mark.parametrize("n_seen", [0, 1, 10, 11, 20, 21, 25, 26, 60])

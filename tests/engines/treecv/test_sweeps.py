@@ -102,6 +102,7 @@ def swept(plan, n_block, n_jobs=1, most=32, trains_pairs=False):
     return fed, tested, sum(n_updates for _, n_updates in done), learner.file
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(cases(), st.integers(1, 32), st.booleans())
 def test_every_model_sees_its_rows_in_the_same_order(case, most, trains_pairs):
@@ -113,12 +114,14 @@ def test_every_model_sees_its_rows_in_the_same_order(case, most, trains_pairs):
     assert tested == {fold: [*range(*plan.rows(Node(fold, fold + 1)))] for fold in fed}
 
 
+@pytest.mark.slow
 @given(cases())
 def test_threads_share_the_models_of_a_piece(case):
     plan, n_block = case
     assert swept(plan, n_block, n_jobs=3)[:3] == swept(plan, n_block)[:3]
 
 
+@pytest.mark.slow
 @given(cases())
 def test_nodes_lie_within_a_piece_or_consist_of_pieces(case):
     plan, n_block = case

@@ -231,6 +231,7 @@ def test_any_small_problem(seed, kind, **options):
     check(Problem(np.random.default_rng(seed), **KINDS[kind], **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["two classes", "numbers", "weighted classes"])
 def test_targets_of_a_fold_change_nothing_of_its_tree(kind):
     rng = np.random.default_rng(0)

@@ -63,6 +63,7 @@ def test_agreement_is_that_of_trees_fitted_alone():
     assert figure.data[0].y[0] == 100 > figure.data[0].y[4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_class", [True, False])
 def test_pruning_path(is_class):
     rows = load_breast_cancer(return_X_y=True) if is_class else load_diabetes(return_X_y=True)
