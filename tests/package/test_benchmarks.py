@@ -32,8 +32,9 @@ def exact(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["binary", "three_classes", "regression"])
-@pytest.mark.parametrize("k", [2, 7, 10, "loo"])
+@pytest.mark.parametrize(
+    ("kind", "k"), [("binary", 2), ("binary", 10), ("three_classes", 7), ("regression", "loo")]
+)
 def test_treecv_in_python_equals_ours(peers, kind, k, request):
     X, y = request.getfixturevalue(kind)
     task = peers.Task(X, y, kind, step=0.1, alpha=1e-3)

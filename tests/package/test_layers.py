@@ -12,10 +12,11 @@ from pathlib import Path
 import re
 
 import pytest
+from sources import MODULES
+from sources import nodes_of
+from sources import PACKAGE
+from sources import tree_of
 
-import optuna_treecv
-
-PACKAGE = Path(optuna_treecv.__file__).parent
 ENGINE_PACKAGES = [f"engines.{path.parent.name}" for path in PACKAGE.glob("engines/*/engine.py")]
 
 # What all engines are made of.
@@ -93,14 +94,9 @@ def parts_of(path: Path) -> tuple[str, ...]:
 
 
 def imports(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
-    names = [
-        alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    ]
-    for node in ast.walk(tree):
+    nodes = nodes_of(path)
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             is_whole = node.module == PACKAGE.name  # from optuna_treecv import engines
             names += [f"{node.module}.{one.name}" for one in node.names] if is_whole else []
@@ -111,19 +107,21 @@ def imports(path: Path) -> set[str]:
 # What the package may grow to. A new capability raises the number of classes by at most 15.
 MOST_IN_A_CHAIN, MOST_CLASSES = 16, 344
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
-
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path):
-    place = place_of(parts_of(path))
-    for name in imports(path):
-        top, *rest = name.split(".")
-        if top == "optuna_treecv" and rest:
-            assert place_of(rest) in ALLOWED[place] | {place}, f"{place} imports {name}"
-        elif top in LIBRARIES:
-            assert place.partition(".")[0] in LIBRARIES[top], f"{place} imports {name}"
+def test_imports_point_down():
+    wrong = []
+    for path in MODULES:
+        place = place_of(parts_of(path))
+        for name in imports(path):
+            top, *rest = name.split(".")
+            if top == "optuna_treecv" and rest:
+                is_allowed = place_of(rest) in ALLOWED[place] | {place}
+            else:
+                is_allowed = top not in LIBRARIES or place.partition(".")[0] in LIBRARIES[top]
+            if not is_allowed:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert wrong == []
 
 
 def test_there_is_no_way_back_up():
@@ -147,7 +145,7 @@ def test_every_module_has_its_place():
 )
 def test_a_folder_only_hands_names_on(path):
     """An ``__init__.py`` holds only imports and constants; code is in files with a name."""
-    for node in ast.parse(path.read_text()).body:
+    for node in tree_of(path).body:
         is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         is_name = isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.List)
         is_check = isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise)
@@ -158,6 +156,7 @@ def test_a_folder_only_hands_names_on(path):
         assert is_known, f"{path}, line {node.lineno}"
 
 
+@cache
 def package_imports() -> dict[str, set[str]]:
     """Return the modules of this package that each one imports, also for types alone."""
     modules = {
@@ -169,7 +168,7 @@ def package_imports() -> dict[str, set[str]]:
     found = {}
     for name, path in modules.items():
         below = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "") in modules:
                 of_names = {f"{node.module}.{alias.name}" for alias in node.names}
                 below |= of_names & modules.keys() or {node.module}
@@ -180,7 +179,7 @@ def package_imports() -> dict[str, set[str]]:
 @pytest.mark.slow
 def test_no_file_imports_itself_by_others():
     """Files are taken away that import none of those that are left; in the end none is left."""
-    left = package_imports()
+    left = dict(package_imports())
     while bottom := [name for name, below in left.items() if not below & left.keys()]:
         for name in bottom:
             del left[name]
@@ -191,7 +190,7 @@ def test_no_file_imports_itself_by_others():
 def test_no_public_class_has_the_name_of_another():
     places: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
@@ -222,9 +221,5 @@ def test_there_are_no_more_nouns():
     if not sources:
         pytest.skip("the sources of the kernels are not installed")
     of_kernels = sum(len(re.findall(kinds, one.read_text(), re.MULTILINE)) for one in sources)
-    of_python = sum(
-        isinstance(node, ast.ClassDef)
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
-    )
+    of_python = sum(isinstance(node, ast.ClassDef) for path in MODULES for node in nodes_of(path))
     assert of_python + of_kernels <= MOST_CLASSES
