@@ -170,8 +170,8 @@ def _stratification_codes(
         raise ValueError("stratify must be 'auto' or False if y is None, got True.")
     if stratify is True and not is_possible:
         raise ValueError(
-            f"stratify must be 'auto' or False with cv={cv_in_words}, got True, which needs an "
-            "int below the number of rows or a fraction of test rows as cv."
+            "stratify=True needs an int below the number of rows, or a fraction of test rows, as "
+            f"cv, got cv={cv_in_words}."
         )
     if stratify is False or not is_possible:
         return None

@@ -330,7 +330,7 @@ class Source:
         """Compute the moments of a set of rows. Remote rows must be a slice."""
         if isinstance(self.rows.X, RemoteBlocks):
             if self.make is None:
-                raise ValueError("linearly dependent columns are not supported for remote rows.")
+                raise ValueError("X must have linearly independent columns if it is remote.")
             assert isinstance(rows, slice)
             block_moments = self.rows.X.over(rows.start, rows.stop, _collect_in_block, self.make)
             return reduce(merge, block_moments, self.empty_moments())

@@ -501,7 +501,7 @@ def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
     if len(fitted_classes) == len(classes):
         return response
     if method != "predict_proba" or response.shape[1] != len(fitted_classes):
-        missing = next(label for label in classes if label not in fitted_classes)
+        missing = next(label for label in classes.tolist() if label not in fitted_classes)
         raise ValueError(
             f"cv must make training sets with every class of y, got a training set without class "
             f"{missing!r}, because {method} of {name_of(fitted)} must return a value for each "

@@ -319,8 +319,6 @@ class SumsPlan(JointPlan):
     ----------
     families : dict of type to type
         The family of each estimator.
-    required : str
-        The estimators that the engine supports, as part of a sentence.
     reason_unsupported : str
         The reason why the engine does not support another estimator, as part of a sentence in
         which ``{}`` stands for the name of the estimator's class.
@@ -329,7 +327,6 @@ class SumsPlan(JointPlan):
     """
 
     families: Mapping[type, type[Family]]
-    required: str
     reason_unsupported: str
     relevance = 0
     one_epoch_reason: str
@@ -396,10 +393,12 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
         why_not = kind.why_not(request, parts)
     if why_not or isinstance(parts, str):
         kinds = ", ".join(family.__name__ for family in kind.families)
+        hint = (
+            "" if is_family else f" It supports {kinds}, alone or as the last step of a Pipeline."
+        )
         advice = (
-            f"method={kind.name!r} needs {kind.required} ({kinds}), alone or after "
-            "transformers that are stateless or learn statistics of columns, but "
-            f"{why_not}; use method='auto' instead."
+            f"method={kind.name!r} cannot evaluate this estimator, because {why_not}; use "
+            f"method='auto' instead.{hint}"
         )
         free = request.estimator.get_params() if isinstance(parts, str) else parts.parameters
         return Declined(why_not, advice, free, 2 if is_family else kind.relevance)

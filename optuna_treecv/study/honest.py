@@ -338,8 +338,8 @@ def _losses(
     if not has_folds:
         needed = "row_losses=True in treecv_objective" if is_mean else "a mean over rows as score"
         raise ValueError(
-            f"honest needs {needed} if the score is pooled, n_repeats is more than 1 or cv is a "
-            f"hold-out, got scoring={run.request.scoring.name!r}."
+            f"honest needs {needed} if scores are pooled or folds are repeated or held out once, "
+            f"got scoring={run.request.scoring.name!r}."
         )
     return load_fold_losses()
 

@@ -71,8 +71,8 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
         why_not = _why_not(request, kind, last)
     if kind is None or why_not:
         advice = (
-            f"method={name!r} needs an ensemble that grows tree by tree, alone or as the last "
-            f"step of a Pipeline, but {why_not}; use method='auto' instead."
+            f"method={name!r} cannot evaluate this estimator, because {why_not}; use "
+            "method='auto' instead."
         )
         free = () if kind else request.estimator.get_params(deep=True)
         return Declined(why_not, advice, free, 2 if is_of_engine else 0)

@@ -102,8 +102,8 @@ def plan_neighbors(request: Request) -> Plan | Declined:
     reason = parts if isinstance(parts, str) else _find_reason_declined(request, parts)
     if isinstance(parts, str) or reason:
         advice = (
-            "method='neighbors' needs a KNeighborsClassifier or a KNeighborsRegressor, alone "
-            f"or as the last step of a Pipeline, but {reason}; use method='auto' instead."
+            f"method='neighbors' cannot evaluate this estimator, because {reason}; use "
+            "method='auto' instead."
         )
         free = estimator.get_params() if isinstance(parts, str) else parts.parameters
         return Declined(reason, advice, free, 0 if isinstance(parts, str) else 2)

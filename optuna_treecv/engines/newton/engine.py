@@ -633,7 +633,6 @@ class NewtonPlan(SumsPlan):
     reason_failed = "its folds cannot be solved jointly"
     rereads_rows = True
     families = FAMILIES
-    required = "a generalised linear model"
     reason_unsupported = "{} is not a supported generalised linear model"
 
     one_epoch_reason = (

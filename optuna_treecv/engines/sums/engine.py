@@ -44,7 +44,6 @@ class ExactPlan(SumsPlan):
     families = FAMILIES
     reason_not_finite = "a model that follows from sums over rows is not finite"
     reason_failed = "its models cannot be computed from sums over rows"
-    required = "an estimator whose models follow from sums over rows"
     reason_unsupported = "models of {} do not follow from sums over rows"
     relevance = 1
 

@@ -68,8 +68,8 @@ def plan_trees(request: Request, is_joint: bool = True) -> Plan | Declined:
     if reason := _find_reason_declined(request):
         is_tree = isinstance(estimator, HistTree)
         advice = (
-            f"method={request.settings.method!r} grows the trees of all folds of a HistTree "
-            f"together, but {reason}; use method='fit' instead."
+            f"method={request.settings.method!r} cannot evaluate this estimator, because "
+            f"{reason}; use method='fit' instead."
         )
         relevance = 2 if isinstance(last_step(estimator), HistTree) else 0
         return Declined(reason, advice, () if is_tree else estimator.get_params(), relevance)

@@ -353,5 +353,5 @@ def test_more_neighbours_than_training_rows_are_errors_of_fits() -> None:
 )
 def test_others_are_refused_with_a_reason(model: Any, why: str) -> None:
     X = np.abs(table(30, 30, "normal", 0))
-    with pytest.raises(ValueError, match=f"method='neighbors' needs.*{why}"):
+    with pytest.raises(ValueError, match=f"method='neighbors' cannot .*{why}"):
         tree_cross_validate(model, X + X.T, np.arange(30) % 2, cv=KFold(3), method="neighbors")

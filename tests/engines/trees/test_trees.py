@@ -455,7 +455,7 @@ def test_splits_that_are_no_partition_are_fitted():
     X, y = rows_for(tree)
     result = tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4))
     assert result.method == "fit" and "partition" in result.why
-    with pytest.raises(ValueError, match="^method='forest' grows .*partition"):
+    with pytest.raises(ValueError, match="^method='forest' cannot .*partition"):
         tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4), method="forest")
     assert tree_cross_validate(tree, X, y, cv=0.2).method == "forest"
     assert tree_cross_validate(tree, X, y, method="holdout").method == "holdout"
@@ -469,7 +469,7 @@ def test_splits_that_are_no_partition_are_fitted():
         ({"cv": "loo"}, "cv must have folds of several rows .*cv=10 or method='fit'"),
         ({"cv": 400}, "cv must have folds of several rows"),
         ({"method": "treecv"}, "method must be 'auto', 'forest', 'fit' or 'standard'"),
-        ({"method": "exact"}, "method='exact' needs an estimator whose models follow"),
+        ({"method": "exact"}, "method='exact' cannot .* do not follow from sums"),
         ({"method": "progressive"}, "partial_fit"),
         ({"order": "random"}, "order must be 'fixed'"),
         ({"cv": 401}, "cv must be between 2 and the number of rows"),
@@ -483,7 +483,7 @@ def test_arguments_that_trees_cannot_have(options, message):
 
 def test_forest_is_for_trees_without_preprocessing():
     X, y = rows_for(TREES["numbers"])
-    with pytest.raises(ValueError, match="^method='forest' grows the trees of"):
+    with pytest.raises(ValueError, match="^method='forest' cannot evaluate this"):
         tree_cross_validate(DecisionTreeRegressor(), X, y, method="forest")
     result = tree_cross_validate(make_pipeline(StandardScaler(), TREES["numbers"]), X, y, cv=3)
     assert result.method == "fit" and "only without preprocessing" in result.why
