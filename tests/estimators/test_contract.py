@@ -49,6 +49,7 @@ ADAPTED = [
     Perceptron(max_iter=1),
     SGDRegressor(max_iter=1, tol=None, average=10),
     GaussianNB(),
+    BernoulliNB(),
     MLPRegressor(hidden_layer_sizes=(3,), max_iter=1),
     MiniBatchKMeans(2, n_init=1, max_iter=1),
 ]
@@ -71,9 +72,7 @@ class TestCompiledFloat32(TestCompiled):
         return X.astype(np.float32), y
 
 
-class TestCompiledSparse(LearnerContract):
-    may_be_cut = True
-
+class TestCompiledSparse(TestCompiled):
     @pytest.fixture(
         autouse=True,
         params=[e for e in COMPILED if e.__sklearn_tags__().input_tags.sparse],
@@ -81,9 +80,6 @@ class TestCompiledSparse(LearnerContract):
     )
     def given(self, request):
         self.estimator = request.param
-
-    def make_estimator(self):
-        return clone(self.estimator)
 
     def make_data(self):
         X, y = super().make_data()
@@ -96,17 +92,14 @@ class TestAdapted(LearnerContract):
     @pytest.fixture(autouse=True, params=ADAPTED, ids=said)
     def given(self, request):
         self.estimator = request.param
+        self.may_be_cut = isinstance(request.param, BernoulliNB)
 
     def make_estimator(self):
         return clone(self.estimator)
 
-
-@pytest.mark.slow
-class TestNaiveBayes(LearnerContract):
-    may_be_cut = True
-
-    def make_estimator(self):
-        return BernoulliNB()
+    def make_data(self):
+        X, y = super().make_data()
+        return X[:24], None if y is None else y[:24]  # calls of partial_fit are slow
 
 
 # Learners that must fail.

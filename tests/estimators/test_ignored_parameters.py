@@ -39,21 +39,22 @@ FUNCTIONS = (
 )
 NOT_USED = "which makes one pass over the rows and ignores"
 KINDS = dict(all_estimators())
-# Values for each parameter that is about passes, stopping or batches.
+# Values for each parameter that is about passes, stopping or batches. The first one that an
+# estimator does not have is tried.
 VALUES = {
-    "max_iter": [1, 60],
-    "n_iter": [1, 30],
-    "tol": [1e-9, 100.0],
+    "max_iter": [1],
+    "n_iter": [1],
+    "tol": [100.0, 1e-9],
     "n_iter_no_change": [1, 50],
-    "validation_fraction": [0.1, 0.4],
-    "warm_start": [False, True],
+    "validation_fraction": [0.4],
+    "warm_start": [True],
     "shuffle": [False, True],
-    "max_no_improvement": [1, 50],
-    "n_init": [1, 5],
-    "learning_method": ["batch", "online"],
-    "evaluate_every": [-1, 1],
-    "perp_tol": [1e-9, 100.0],
-    "batch_size": [3, 20],
+    "max_no_improvement": [1],
+    "n_init": [5],
+    "learning_method": ["online", "batch"],
+    "evaluate_every": [1],
+    "perp_tol": [100.0],
+    "batch_size": [3],
 }
 ADAPTIVE = {"solver": "sgd", "learning_rate": "adaptive", "tol": 100.0, "n_iter_no_change": 1}
 SETTINGS = [
@@ -90,7 +91,7 @@ def responses(estimator) -> list[bytes]:
     X, y = rows_and_targets()
     if "random_state" in estimator.get_params():
         estimator.set_params(random_state=0)
-    for number, rows in enumerate(np.tile(np.arange(90).reshape(3, 30), (6, 1))):
+    for number, rows in enumerate(np.tile(np.arange(90).reshape(3, 30), (3, 1))):
         if is_classifier(estimator):
             named = {} if number else {"classes": [0, 1, 2]}
             estimator.partial_fit(X[rows], y[rows], **named)
@@ -115,13 +116,13 @@ def test_the_table_says_what_scikit_learn_does(kind, settings):
     """A parameter is in the table if and only if no value of it changes the trained model."""
     if kind not in KINDS:
         pytest.skip(f"this scikit-learn has no {kind}")
-    known = KINDS[kind]().get_params()
+    known = KINDS[kind](**settings).get_params()
     unused = without_effect(KINDS[kind](**settings))
+    before = responses(KINDS[kind](**settings))
     for name in VALUES.keys() & known.keys():
-        first, second = (
-            responses(KINDS[kind](**settings | {name: value})) for value in VALUES[name]
-        )
-        assert (first == second) == (name in unused), name
+        value = next(value for value in VALUES[name] if value != known[name])
+        after = responses(KINDS[kind](**settings | {name: value}))
+        assert (before == after) == (name in unused), name
     assert unused.keys() - VALUES.keys() <= {"early_stopping"}  # partial_fit refuses it
     if "early_stopping" in unused:
         with pytest.raises(ValueError, match="early_stopping"):
