@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
-from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -18,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
+from spread import spread
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -119,9 +119,9 @@ def test_split_columns_takes_columns_out(data):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(n_folds=[3, 10, N_ROWS], order=["fixed", "random"], estimator=LEARNERS), ids=name_of
+    *spread(estimator=LEARNERS, n_folds=[3, 10, N_ROWS], order=["fixed", "random"]), ids=name_of
 )
-def test_scores_are_those_of_dense_rows(estimator, order, n_folds, table, monkeypatch):
+def test_scores_are_those_of_dense_rows(estimator, n_folds, order, table, monkeypatch):
     X, y = table
     y = targets_for(estimator, y)
     options = {"cv": n_folds, "order": order, "stratify": False, "random_state": 0}
@@ -145,7 +145,7 @@ def test_lanes_and_shared_trials_give_the_same_bits(table):
     y = targets_for(PegasosClassifier(), y)
     pipeline = pipeline_for(PegasosClassifier())
     points = [{"learn__alpha": alpha} for alpha in np.geomspace(1e-4, 1, 9)]
-    options = {"cv": 20, "scoring": "hinge"}
+    options = {"cv": 6, "scoring": "hinge"}
     estimators = [clone(pipeline).set_params(**point) for point in points]
     alone = [tree_cross_validate(one, X, y, **options) for one in estimators]
     beside = tree_cross_validate_many(estimators, X, y, **options)
@@ -159,10 +159,13 @@ def test_lanes_and_shared_trials_give_the_same_bits(table):
 def test_the_fitted_pipeline_transforms_as_scikit_learn_does(table):
     X, y = table
     pipeline = pipeline_for(AveragedSGDRegressor(step_size=1e-3))
-    models, found = models_of(pipeline, X, y, cv="loo", shuffle=False)
-    for row in (0, 33):
-        others = X.drop(index=row)
-        fitted = models[row]
+    n_of_fold = 8
+    cv = N_ROWS // n_of_fold
+    models, found = models_of(pipeline, X, y, cv=cv, shuffle=False)
+    for fold in (0, 4):
+        rows = range(fold * n_of_fold, (fold + 1) * n_of_fold)
+        others = X.drop(index=rows)
+        fitted = models[fold]
         right = clone(pipeline[0]).fit(others)
         scaler, right_scaler = (
             steps.named_transformers_["numbers"][-1] for steps in (fitted[0], right)
@@ -177,38 +180,37 @@ def test_the_fitted_pipeline_transforms_as_scikit_learn_does(table):
         np.testing.assert_allclose(scaler.scale_[1:], right_scaler.scale_[1:], rtol=1e-12)
         scales = fitted[0].named_transformers_["day"][-1].scale_
         days = OneHotEncoder().fit(X[["day"]]).transform(X[["day"]]).toarray()
-        by_hand = np.delete(days, row, axis=0).std(axis=0)
+        by_hand = np.delete(days, rows, axis=0).std(axis=0)
         np.testing.assert_allclose(scales, np.where(by_hand == 0, 1, by_hand), rtol=1e-12)
-    predicted = tree_cross_val_predict(pipeline, X, y, cv="loo", shuffle=False)
-    np.testing.assert_allclose(found.test_score, (predicted - y) ** 2, rtol=1e-9)
+    predicted = tree_cross_val_predict(pipeline, X, y, cv=cv, shuffle=False)
+    expected = np.square(predicted - y).reshape(cv, n_of_fold).mean(axis=1)
+    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(*pairs(with_gaps=[True, False], estimator=LEARNERS), ids=name_of)
-def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, with_gaps, table):
+@pytest.mark.parametrize(
+    *spread(estimator=LEARNERS, with_gaps=[True, False], row=[7, 40]), ids=name_of
+)
+def test_a_row_leaves_no_trace_in_the_model_that_tests_it(estimator, with_gaps, row, table):
     X, y = table
     if not with_gaps:
         X["size"] = X["size"].fillna(1.0)
-    pipeline = pipeline_for(estimator, with_gaps)
-    for row in (7, 40):
-        models = []
-        for factor in (1, 1e12):
-            changed = X.copy()
-            changed["count"] = changed["count"].astype(float)
-            changed.loc[row, ["size", "count"]] = [5 * factor, 3 * factor]
-            target = targets_for(estimator, y)
-            folds, _ = models_of(pipeline, changed, target, cv=10, shuffle=False, stratify=False)
-            models.append(folds[row // (N_ROWS // 10)])
-        one, other = models
-        for before, after in zip(
-            *(m[0].named_transformers_["numbers"] for m in models), strict=True
-        ):
-            if isinstance(before, StandardScaler):
-                np.testing.assert_array_equal(before.mean_, after.mean_)
-                np.testing.assert_array_equal(before.scale_, after.scale_)
-            else:
-                np.testing.assert_array_equal(before.statistics_, after.statistics_)
-        np.testing.assert_array_equal(one[1].coef_, other[1].coef_)
+    pipeline, target = pipeline_for(estimator, with_gaps), targets_for(estimator, y)
+    models = []
+    for factor in (1, 1e12):
+        changed = X.copy()
+        changed["count"] = changed["count"].astype(float)
+        changed.loc[row, ["size", "count"]] = [5 * factor, 3 * factor]
+        folds, _ = models_of(pipeline, changed, target, cv=5, shuffle=False, stratify=False)
+        models.append(folds[row // (N_ROWS // 5)])
+    one, other = models
+    for before, after in zip(*(m[0].named_transformers_["numbers"] for m in models), strict=True):
+        if isinstance(before, StandardScaler):
+            np.testing.assert_array_equal(before.mean_, after.mean_)
+            np.testing.assert_array_equal(before.scale_, after.scale_)
+        else:
+            np.testing.assert_array_equal(before.statistics_, after.statistics_)
+    np.testing.assert_array_equal(one[1].coef_, other[1].coef_)
 
 
 def kernel_over(rows, n_rows):

@@ -36,6 +36,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
+from spread import spread
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -85,7 +86,7 @@ def response_of(estimator):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_the_order_is_that_of_the_twin(data):
     n_rows = data.draw(st.integers(2, 60) | st.integers(505, 600))
     cuts = sorted(data.draw(st.lists(st.integers(0, n_rows), min_size=3, max_size=3)))
@@ -104,7 +105,7 @@ def test_the_order_is_that_of_the_twin(data):
 
 @pytest.mark.slow
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_phases_hold_new_rows_once_and_replays_of_rows_that_may_be_seen(data):
     n_rows = data.draw(st.integers(2, 50) | st.integers(510, 590))
     bounds = data.draw(st.lists(st.integers(0, n_rows - 1), min_size=1, max_size=8, unique=True))
@@ -240,7 +241,7 @@ def test_the_compiled_walk_is_that_over_rows_one_by_one(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(n_folds=[5, 60], random=[False, True], estimator=FOR_SPARSE_ROWS), ids=said
+    *spread(estimator=FOR_SPARSE_ROWS, random=[False, True], n_folds=[5, 60]), ids=said
 )
 def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
     common, rare = (sparse.random(60, d, 4 / d, random_state=0) for d in (40, 20_000))
@@ -265,17 +266,19 @@ def test_phases_on_wide_rows_are_undone(estimator, random, n_folds):
 
 SPLITS = [3, 8, "loo", KFold(4), StratifiedKFold(3, shuffle=True), GroupKFold(5)]
 SPLITS += [TimeSeriesSplit(4), 0.3, np.arange(60) % 7 - 1]
-WALKS = list(product(SPLITS, ["fixed", "random"], ["treecv", "standard"]))
-# Each way to walk has three of the compiled learners, and one in Python, where all learners have
-# one walk and leave-one-out takes long.
+# Each compiled learner goes each way, over other splits. Learners in Python have one walk, and
+# leave-one-out takes long there.
+WAYS = list(product(["fixed", "random"], ["treecv", "standard"]))
 COMPILED_WALKS = [
-    (estimator, *walk)
-    for i, walk in enumerate(WALKS)
-    for estimator in COMPILED[(i + i // 4) % 3 :: 3]
+    (COMPILED[(5 * i + j) % len(COMPILED)], cv, *way)
+    for i, cv in enumerate(SPLITS)
+    for j, way in enumerate(WAYS)
 ]
+NOT_LOO = [cv for cv in SPLITS if not isinstance(cv, str)]
 IN_PYTHON = [
-    (INCREMENTAL[(i + i // 4) % len(INCREMENTAL)], *walk)
-    for i, walk in enumerate(walk for walk in WALKS if not isinstance(walk[0], str))
+    (estimator, NOT_LOO[(3 * i + j) % len(NOT_LOO)], *way)
+    for i, estimator in enumerate(INCREMENTAL)
+    for j, way in enumerate(WAYS)
 ]
 
 
@@ -566,15 +569,15 @@ def test_epochs_are_a_positive_integer(n_epochs, binary):
         (
             PegasosClassifier(),
             {"method": "fit"},
-            "with method='fit', got 3, because the estimator's own",
+            "with method='fit', got 3: the estimator's own",
         ),
         (DecisionTreeClassifier(), {}, "with method='fit'"),
-        (Ridge(), {}, "with method='exact', got 3, because its models follow from sums"),
-        (HistTreeClassifier(), {}, "with method='forest', got 3, because its trees"),
+        (Ridge(), {}, "with method='exact', got 3: its models follow from sums"),
+        (HistTreeClassifier(), {}, "with method='forest', got 3: its trees"),
         (
             PegasosClassifier(),
             {"method": "progressive"},
-            "with method='progressive', got 3, because",
+            "with method='progressive', got 3:",
         ),
         (PegasosClassifier(), {"cv": ShuffleSplit(3, test_size=0.5)}, "with method='fit'"),
     ],
