@@ -9,7 +9,6 @@ import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
-from pairs import pairs
 import pandas as pd
 import pytest
 from sklearn.base import clone
@@ -24,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from spread import spread
 
 from optuna_treecv import HistTreeClassifier
 from optuna_treecv import HistTreeRegressor
@@ -181,8 +181,8 @@ def growth_of(tree, X, y, n_folds=10, weights=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(*pairs(n_folds=[2, 3, 10], weighted=[False, True], kind=TREES))
-def test_a_forest_is_the_trees_grown_alone(kind, weighted, n_folds):
+@pytest.mark.parametrize(*spread(2, kind=TREES, n_folds=[2, 3, 10], weighted=[False, True]))
+def test_a_forest_is_the_trees_grown_alone(kind, n_folds, weighted):
     tree = TREES[kind]
     X, y = rows_for(tree, missing=0.1, with_category=True)
     weights = weights_for(len(y)) if weighted else None
@@ -225,7 +225,7 @@ def test_more_folds_than_are_grown_together():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(kind=TREES, options=["weights", "repeats", "threads", "row losses"])
+    *spread(2, kind=TREES, options=["weights", "repeats", "threads", "row losses"])
 )
 def test_the_method_is_that_of_separate_trees(kind, options):
     tree = TREES[kind]
@@ -311,7 +311,7 @@ def test_a_forest_answers_all_settings_that_only_stop_or_prune(kind):
     X, y = rows_for(tree, missing=0.05, with_category=True)
     growth = growth_of(tree, X, y, 5)
     forest = growth(Limits())
-    for settings in settings_at_random(20):
+    for settings in settings_at_random(8):
         limits = Limits.of(clone(tree).set_params(**settings))
         own = growth(limits)
         assert forest.covers(limits)
@@ -425,7 +425,7 @@ def test_without_room_for_a_forest(cache):
 @pytest.mark.slow
 def test_a_store_keeps_the_scores(store_url):
     tree = HistTreeClassifier(random_state=0)
-    X, y = rows_for(tree, 4000)
+    X, y = rows_for(tree, 1000)
     first = treecv_objective(tree, X, y, param_distributions=SPACE, store=store_url, cv=5)
     study = study_of(first, 5)
     again = treecv_objective(tree, X, y, param_distributions=SPACE, store=store_url, cv=5)
