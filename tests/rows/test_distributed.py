@@ -118,7 +118,7 @@ LEARNERS = {
     *pairs(
         learner=LEARNERS,
         cv=[2, 5, 13, "loo"],
-        n_blocks=[1, 2, 5, 8, 200],
+        n_blocks=[1, 2, 5, 200],
         is_sparse=[False, True],
         where=lambda learner, is_sparse, **_: not (is_sparse and learner == "averaged"),
     )
@@ -126,7 +126,7 @@ LEARNERS = {
 def test_any_order_of_calls_gives_the_same_bits(learner, cv, n_blocks, is_sparse):
     X, y = data_of(is_sparse=is_sparse)
     here = tree_cross_validate(LEARNERS[learner], X, y, cv=cv)
-    for seed in range(4):
+    for seed in range(2):
         rows = ShuffledRows(X, y, n_blocks, seed)
         there = tree_cross_validate(LEARNERS[learner], rows, cv=cv)
         assert_array_equal(there.test_score, here.test_score)
@@ -201,7 +201,7 @@ def test_priorities_are_the_rows_of_the_path_that_is_left():
 def test_a_grid_with_a_scaler_is_walked_side_by_side(cv):
     X, y = data_of()
     values = []
-    for rows in [(X, y), *((ShuffledRows(X, y, 5, seed),) for seed in range(3))]:
+    for rows in [(X, y), *((ShuffledRows(X, y, 5, seed),) for seed in range(2))]:
         objective = treecv_objective(
             PegasosClassifier(), *rows, cv=cv, param_grid={"alpha": np.geomspace(1e-5, 1, 20)}
         )

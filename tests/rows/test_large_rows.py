@@ -6,20 +6,20 @@ import os
 import pickle
 import re
 import signal
-import subprocess
-import sys
 from textwrap import dedent
 import time
 import tracemalloc
 from unittest import mock
 
 from hypothesis import given
+from hypothesis import settings
 from hypothesis import strategies as st
 from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
 import pandas as pd
+from processes import Script
 import pytest
 from scipy import sparse
 from sklearn.datasets import make_classification
@@ -96,6 +96,7 @@ def is_same(one, other):
 
 
 @pytest.mark.slow
+@settings(max_examples=50)
 @given(
     st.integers(1, 60),
     st.integers(1, 9),
@@ -203,10 +204,11 @@ def test_options_act_as_for_rows_in_memory(name, files):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "estimator", [PEGASOS, make_pipeline(StandardScaler(with_mean=False), PEGASOS)], ids=said
+    ("estimator", "dtype"),
+    [(PEGASOS, np.float32), (make_pipeline(StandardScaler(with_mean=False), PEGASOS), np.float64)],
+    ids=said,
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_sparse_rows(dtype, estimator, files):
+def test_sparse_rows(estimator, dtype, files):
     rows = CSR.astype(dtype)
     for cv in (10, "loo"):
         in_memory = tree_cross_validate(estimator, rows, CSR_Y, cv=cv)
@@ -445,8 +447,10 @@ def test_a_file_of_sparse_rows_takes_little_memory_for_each_row():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [X, CSR], ids=["dense", "sparse"])
-@pytest.mark.parametrize("cv", [2, 10, 11, 23, 100, "loo"])
+@pytest.mark.parametrize(
+    ("rows", "cv"),
+    [(X, 2), (X, 11), (X, 100), (X, "loo"), (CSR, 2), (CSR, 10), (CSR, 23), (CSR, "loo")],
+)
 def test_what_is_trained_on_and_read_ahead_takes_no_more_than_the_limit(rows, cv, monkeypatch):
     most, hold = [0], RowFile.hold
 
@@ -489,32 +493,35 @@ def test_rows_left_out_that_are_solved_for_one_by_one_stay_in_files(monkeypatch)
 
 @pytest.fixture(scope="module")
 def on_disk(tmp_path_factory):
-    """Return files of 100 MB of rows, and of their labels."""
+    """Return files of 60 MB of rows, and of their labels."""
     folder = tmp_path_factory.mktemp("rows")
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(250_000, 50))
+    rows = rng.normal(size=(150_000, 50))
     np.save(folder / "X.npy", rows)
     np.save(folder / "y.npy", (rows[:, 0] + rng.normal(size=len(rows)) > 0).astype(np.int8))
     return folder
 
 
-def run_limited(folder, max_memory):
-    command = [sys.executable, "-P", "-W", "ignore", "-c", dedent(LIMITED)]
-    names = [str(folder / "X.npy"), str(folder / "y.npy"), str(max_memory)]
-    return subprocess.run(command + names, capture_output=True, text=True, check=False)
+def start(code, folder, *arguments):
+    """Run a script in a process of its own."""
+    path = folder / "script.py"
+    path.write_text(dedent(code))
+    return Script(path, *arguments)
 
 
 @pytest.mark.slow
-def test_a_process_with_little_memory(on_disk):
-    with_room = run_limited(on_disk, "16MB")
-    assert with_room.returncode == 0, with_room.stderr
-    assert "MemoryError" in run_limited(on_disk, None).stderr
+def test_a_process_with_little_memory(on_disk, tmp_path):
+    names = on_disk / "X.npy", on_disk / "y.npy"
+    with_room = start(LIMITED, tmp_path, *names, "16MB")
+    printed = with_room.stdout.read()
+    assert with_room.wait() == 0, with_room.stderr.read()
+    assert "MemoryError" in start(LIMITED, tmp_path, *names, "None").stderr.read()
     rows, labels = np.load(on_disk / "X.npy"), np.load(on_disk / "y.npy")
     models = [PegasosClassifier(alpha=alpha) for alpha in np.logspace(-4, -1, 8)]
     expected = [tree_cross_validate(models[0], rows, labels, cv=cv).mean for cv in (10, "loo")]
     ridge = tree_cross_validate(Ridge(), rows, labels, scoring="squared_error").mean
     side_by_side = tree_cross_validate_many(models, rows, labels, cv=100)
-    found = [float(line) for line in with_room.stdout.split()]
+    found = [float(line) for line in printed.split()]
     assert found.pop(2) == pytest.approx(ridge, rel=1e-12)
     assert found == [*expected, *(result.mean for result in side_by_side)]
 
@@ -537,16 +544,16 @@ FOREVER = """
     "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
 )
 def test_a_killed_process_leaves_nothing_on_the_disk(how, on_disk, tmp_path):
-    names = [str(on_disk / "X.npy"), str(on_disk / "y.npy"), str(tmp_path)]
-    command = [sys.executable, "-P", "-W", "ignore", "-c", dedent(FOREVER), *names]
+    (tmp_path / "spilled").mkdir()
+    names = on_disk / "X.npy", on_disk / "y.npy", tmp_path / "spilled"
     for wait in (0.1, 0.4):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert float(process.stdout.readline()) < 0.5
-            time.sleep(wait)
-            assert os.listdir(tmp_path) == []
-            process.send_signal(how)
-        assert process.returncode != 0
-        assert os.listdir(tmp_path) == []
+        process = start(FOREVER, tmp_path, *names)
+        assert float(process.stdout.readline()) < 0.5
+        time.sleep(wait)
+        assert os.listdir(names[-1]) == []
+        process.send_signal(how)
+        assert process.wait() != 0
+        assert os.listdir(names[-1]) == []
 
 
 FULL = """
@@ -562,10 +569,11 @@ FULL = """
 
 @pytest.mark.slow
 def test_a_full_disk_is_said_at_once(tmp_path):
-    command = [sys.executable, "-P", "-c", dedent(FULL), str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "OSError: spill_dir must have 0.01 GB of free space, but " in ended.stderr
-    assert os.listdir(tmp_path) == []
+    (tmp_path / "spilled").mkdir()
+    ended = start(FULL, tmp_path, tmp_path / "spilled")
+    message = "OSError: spill_dir must have 0.01 GB of free space, but "
+    assert message in ended.stderr.read()
+    assert os.listdir(tmp_path / "spilled") == []
 
 
 # What is wrong is said.

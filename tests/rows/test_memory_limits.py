@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-import subprocess
 import sys
 
+from processes import Script
 import pytest
 
 N_ROWS, N_COLUMNS, MAX_MEMORY = 700_000, 30, 20
@@ -86,9 +86,11 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_study_of_a_file_stays_within_its_memory(name: str, warns: int, parquet: Path) -> None:
-    command = [sys.executable, "-P", "-c", SCRIPT, str(parquet), name, str(parquet.parent)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    most, n_warnings = map(int, done.stdout.split())
+    path = parquet.parent / "script.py"
+    path.write_text(SCRIPT)
+    script = Script(path, parquet, name, parquet.parent)
+    printed = script.stdout.read()
+    assert script.wait(600) == 0, script.stderr.read()
+    most, n_warnings = map(int, printed.split())
     assert most < BOUND, f"{most / 1e6:.0f} MB of {BOUND / 1e6:.0f}"
     assert n_warnings == warns
