@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import product
 from pathlib import Path
 import re
 import weakref
@@ -32,6 +33,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
+from spread import spread
 
 from optuna_treecv import engines
 from optuna_treecv import HistTreeClassifier
@@ -158,26 +160,22 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "estimator",
-    [
+def test_a_task_goes_with_its_last_job():
+    """Prepared rows are a copy of the data, which must not wait for the garbage collector."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, size=60)
+    estimators = [
         PegasosClassifier(),
         SGDClassifier(max_iter=1, tol=None),
         make_pipeline(StandardScaler(), PegasosClassifier()),
         RidgeClassifier(),
         HistTreeClassifier(),
         LogisticRegression(),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
-def test_a_task_goes_with_its_last_job(estimator):
-    """Prepared rows are a copy of the data, which must not wait for the garbage collector."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, size=60)
+    ]
     gc.collect()
     gc.disable()
     try:
-        for n_jobs in (1, 3):
+        for estimator, n_jobs in product(estimators, (1, 3)):
             cross_validation = CrossValidation.of(X, y, Settings(cv=3), estimator, ModelCache())
             runs = [evaluate.run_for(cross_validation, clone(estimator)) for _ in range(n_jobs)]
             if runs[0].plan.capabilities.free_parameters:
@@ -187,7 +185,7 @@ def test_a_task_goes_with_its_last_job(estimator):
                 run.finish()
             gone = weakref.ref(cross_validation)
             del cross_validation, runs, run
-            assert gone() is None
+            assert gone() is None, (estimator, n_jobs)
     finally:
         gc.enable()
 
@@ -233,20 +231,18 @@ PIPELINES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "last", [LogisticRegression(), RidgeClassifier()], ids=["newton", "exact"]
-)
-@pytest.mark.parametrize(("steps", "names"), PIPELINES.values(), ids=PIPELINES)
-def test_the_step_is_named_without_which_the_engine_would_serve(steps, names, last):
+@pytest.mark.parametrize(*spread(pipeline=PIPELINES, last=["newton", "exact"]))
+def test_the_step_is_named_without_which_the_engine_would_serve(pipeline, last):
     """Without it, or without all that are named, the folds are not fitted."""
+    steps, names = PIPELINES[pipeline]
     rng = np.random.default_rng(0)
     X, y = np.abs(rng.normal(size=(60, 4))), np.arange(60) % 2
-    model = make_pipeline(*steps, last)
+    model = make_pipeline(*steps, LogisticRegression() if last == "newton" else RidgeClassifier())
     result = tree_cross_validate(model, X, y, cv=3)
     assert result.method == "fit"
     assert re.findall(r"'([a-z_]+)'", result.why) == names
     without = clone(model).set_params(**dict.fromkeys(names, "passthrough"))
-    assert tree_cross_validate(without, X, y, cv=3).method in ("newton", "exact")
+    assert tree_cross_validate(without, X, y, cv=3).method == last
 
 
 def test_no_step_is_named_before_an_estimator_that_no_engine_takes():

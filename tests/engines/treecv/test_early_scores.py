@@ -25,6 +25,7 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from small_data import data_of
+from spread import spread
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -173,15 +174,15 @@ def data_for(name):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*one pass", "ignore:The least populated class")
 @pytest.mark.parametrize(
-    *pairs(
+    *spread(
+        name=ESTIMATORS,
         cv=[2, 10, 33, "loo"],
         order=["fixed", "random"],
         cache=[None, "memory"],
         n_jobs=[1, 2],
-        name=ESTIMATORS,
     )
 )
-def test_early_scores_change_no_score(name, order, cv, cache, n_jobs):
+def test_early_scores_change_no_score(name, cv, order, cache, n_jobs):
     X, y = data_for(name)
     estimator = ESTIMATORS[name]
     options = {"cv": cv, "order": order, "n_jobs": n_jobs}

@@ -6,7 +6,6 @@ from ids import said
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
-from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -20,6 +19,7 @@ from sklearn.linear_model import SGDRegressor
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from spread import spread
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -88,11 +88,11 @@ def along_the_tree(plan, node, leaves):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(
-        dtype=[np.float64, np.float32],
-        cv=[2, 7, "loo"],
-        n_classes=[0, 2, 3],
+    *spread(
         estimator=[*CLASSIFIERS, *REGRESSORS],
+        n_classes=[0, 2, 3],
+        cv=[2, 7, "loo"],
+        dtype=[np.float64, np.float32],
         where=lambda estimator, n_classes, **_: is_classifier(estimator) == (n_classes > 0),
     ),
     ids=said,
