@@ -8,7 +8,6 @@ another one.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from ids import said
 import numpy as np
@@ -79,194 +78,150 @@ OF_CLASSES, OF_NUMBERS = (
 FLAGS = [True, False]
 WEIGHTS = [None, "balanced", {0: 0, 1: 1}, {5: 1.0}]
 
-#: For each family an estimator, and some values of its parameters. The first ones are the default.
-FAMILIES: dict[str, tuple[Any, dict[str, list[Any]]]] = {
-    "logistic": (
+
+def family(estimator, *, rows=None, **parameters):
+    """Return an estimator, and some values of its parameters. The first ones are the default."""
+    rows = rows or (OF_CLASSES if is_classifier(estimator) else OF_NUMBERS)
+    return estimator, {"rows": rows, **parameters}
+
+
+FAMILIES = {
+    "logistic": family(
         LogisticRegression(max_iter=30),
-        {
-            "rows": OF_CLASSES,
-            "solver": ["lbfgs", "liblinear", "newton-cholesky", "saga"],
-            "C": [1.0, np.inf, 0],
-            "l1_ratio": [0.0, 0.5, 1],
-            "penalty": ["deprecated", "l2", "l1", None],
-            "dual": [False, True],
-            "tol": [1e-4, 0],
-            "fit_intercept": FLAGS,
-            "class_weight": WEIGHTS[:3],
-        },
+        solver=["lbfgs", "liblinear", "newton-cholesky", "saga"],
+        C=[1.0, np.inf, 0],
+        l1_ratio=[0.0, 0.5, 1],
+        penalty=["deprecated", "l2", "l1", None],
+        dual=[False, True],
+        tol=[1e-4, 0],
+        fit_intercept=FLAGS,
+        class_weight=WEIGHTS[:3],
     ),
-    "tweedie": (
+    "tweedie": family(
         TweedieRegressor(),
-        {
-            "rows": ["numbers", "negative numbers", "two columns"],
-            "power": [0, 1, 1.5, 3, -1, 0.5, "a"],
-            "link": ["auto", "identity", "log", "x"],
-            "alpha": [1.0, 0, -1],
-            "solver": ["lbfgs", "newton-cholesky"],
-        },
+        rows=["numbers", "negative numbers", "two columns"],
+        power=[0, 1, 1.5, 3, -1, 0.5, "a"],
+        link=["auto", "identity", "log", "x"],
+        alpha=[1.0, 0, -1],
+        solver=["lbfgs", "newton-cholesky"],
     ),
-    "LinearSVC": (
+    "LinearSVC": family(
         LinearSVC(),
-        {
-            "rows": OF_CLASSES,
-            "penalty": ["l2", "l1"],
-            "loss": ["squared_hinge", "hinge"],
-            "dual": ["auto", True, False],
-            "C": [1.0, np.inf],
-            "multi_class": ["ovr", "crammer_singer"],
-            "intercept_scaling": [1, 0],
-            "fit_intercept": FLAGS,
-            "tol": [1e-4, 0],
-        },
+        penalty=["l2", "l1"],
+        loss=["squared_hinge", "hinge"],
+        dual=["auto", True, False],
+        C=[1.0, np.inf],
+        multi_class=["ovr", "crammer_singer"],
+        intercept_scaling=[1, 0],
+        fit_intercept=FLAGS,
+        tol=[1e-4, 0],
     ),
-    "LinearSVR": (
+    "LinearSVR": family(
         LinearSVR(loss="squared_epsilon_insensitive"),
-        {
-            "rows": OF_NUMBERS,
-            "loss": ["squared_epsilon_insensitive", "epsilon_insensitive"],
-            "dual": ["auto", True, False],
-            "epsilon": [0.0, 0.1, -1, np.inf],
-            "C": [1.0, np.inf],
-            "intercept_scaling": [1, 0],
-        },
+        loss=["squared_epsilon_insensitive", "epsilon_insensitive"],
+        dual=["auto", True, False],
+        epsilon=[0.0, 0.1, -1, np.inf],
+        C=[1.0, np.inf],
+        intercept_scaling=[1, 0],
     ),
-    "ridge": (
+    "ridge": family(
         Ridge(),
-        {
-            "rows": OF_NUMBERS,
-            "solver": ["auto", "svd", "cholesky", "lsqr", "sag", "lbfgs"],
-            "positive": [False, True],
-            "alpha": [1.0, 0, np.inf, np.array([1.0, 2.0])],
-            "fit_intercept": FLAGS,
-        },
+        solver=["auto", "svd", "cholesky", "lsqr", "sag", "lbfgs"],
+        positive=[False, True],
+        alpha=[1.0, 0, np.inf, np.array([1.0, 2.0])],
+        fit_intercept=FLAGS,
     ),
-    "ridge classifier": (
+    "ridge classifier": family(
         RidgeClassifier(),
-        {
-            "rows": OF_CLASSES,
-            "solver": ["auto", "svd", "cholesky", "saga", "lbfgs"],
-            "positive": [False, True],
-            "alpha": [1.0, 0],
-            "fit_intercept": FLAGS,
-            "class_weight": WEIGHTS,
-        },
+        solver=["auto", "svd", "cholesky", "saga", "lbfgs"],
+        positive=[False, True],
+        alpha=[1.0, 0],
+        fit_intercept=FLAGS,
+        class_weight=WEIGHTS,
     ),
-    "elastic net": (
+    "elastic net": family(
         ElasticNet(0.1),
-        {
-            "rows": OF_NUMBERS,
-            "alpha": [0.1, 0, np.inf],
-            "l1_ratio": [0.5, 0, 2],
-            "precompute": [False, True, np.eye(2)],
-            "positive": [False, True],
-            "selection": ["cyclic", "random", "x"],
-            "fit_intercept": FLAGS,
-        },
+        alpha=[0.1, 0, np.inf],
+        l1_ratio=[0.5, 0, 2],
+        precompute=[False, True, np.eye(2)],
+        positive=[False, True],
+        selection=["cyclic", "random", "x"],
+        fit_intercept=FLAGS,
     ),
-    "least squares": (
-        LinearRegression(),
-        {"rows": OF_NUMBERS, "positive": [False, True], "fit_intercept": FLAGS, "tol": [1e-6, 0]},
+    "least squares": family(
+        LinearRegression(), positive=[False, True], fit_intercept=FLAGS, tol=[1e-6, 0]
     ),
-    "linear discriminant": (
+    "linear discriminant": family(
         LinearDiscriminantAnalysis(),
-        {
-            "rows": OF_CLASSES,
-            "solver": ["svd", "lsqr", "eigen"],
-            "shrinkage": [None, "auto", 0.1, 1.5],
-            "covariance_estimator": [None, LedoitWolf(), Ridge()],
-            "priors": [None, [0.5, 0.5], [-0.5, 1.5], [0.2, 0.3, 0.5]],
-            "n_components": [None, 1, 5],
-        },
+        solver=["svd", "lsqr", "eigen"],
+        shrinkage=[None, "auto", 0.1, 1.5],
+        covariance_estimator=[None, LedoitWolf(), Ridge()],
+        priors=[None, [0.5, 0.5], [-0.5, 1.5], [0.2, 0.3, 0.5]],
+        n_components=[None, 1, 5],
     ),
-    "quadratic discriminant": (
+    "quadratic discriminant": family(
         QuadraticDiscriminantAnalysis(),
-        {
-            "rows": OF_CLASSES,
-            "solver": ["svd", "eigen"],
-            "shrinkage": [None, "auto", 0.1],
-            "covariance_estimator": [None, LedoitWolf(), Ridge()],
-            "priors": [None, [0.5, 0.5], [0.2, 0.3, 0.5]],
-            "reg_param": [0.0, 0.1, 2],
-        },
+        solver=["svd", "eigen"],
+        shrinkage=[None, "auto", 0.1],
+        covariance_estimator=[None, LedoitWolf(), Ridge()],
+        priors=[None, [0.5, 0.5], [0.2, 0.3, 0.5]],
+        reg_param=[0.0, 0.1, 2],
     ),
-    "neighbours": (
+    "neighbours": family(
         KNeighborsClassifier(),
-        {
-            "rows": OF_CLASSES,
-            "metric": ["minkowski", "cosine", "haversine", "precomputed", "nan_euclidean", "x"],
-            "algorithm": ["auto", "brute", "kd_tree"],
-            "p": [2, np.inf, 0.5],
-            "metric_params": [None, {"p": 3}, {"w": np.ones(3)}, {"x": 1}],
-            "n_neighbors": [5, 0, 25],
-        },
+        metric=["minkowski", "cosine", "haversine", "precomputed", "nan_euclidean", "x"],
+        algorithm=["auto", "brute", "kd_tree"],
+        p=[2, np.inf, 0.5],
+        metric_params=[None, {"p": 3}, {"w": np.ones(3)}, {"x": 1}],
+        n_neighbors=[5, 0, 25],
     ),
-    "GaussianNB": (
-        GaussianNB(),
-        {
-            "rows": OF_CLASSES,
-            "priors": [None, [0.5, 0.5], [0.3, 0.3], [-0.5, 1.5]],
-            "var_smoothing": [1e-9, -1],
-        },
+    "GaussianNB": family(
+        GaussianNB(), priors=[None, [0.5, 0.5], [0.3, 0.3], [-0.5, 1.5]], var_smoothing=[1e-9, -1]
     ),
-    "MultinomialNB": (
+    "MultinomialNB": family(
         MultinomialNB(),
-        {
-            "rows": [*OF_CLASSES, "negative"],
-            "alpha": [1.0, 0, [1, 2, 3], [1, 2], [1, -2, 3]],
-            "force_alpha": FLAGS,
-            "class_prior": [None, [0.5, 0.5], [0.2, 0.3, 0.5]],
-        },
+        rows=[*OF_CLASSES, "negative"],
+        alpha=[1.0, 0, [1, 2, 3], [1, 2], [1, -2, 3]],
+        force_alpha=FLAGS,
+        class_prior=[None, [0.5, 0.5], [0.2, 0.3, 0.5]],
     ),
-    "BernoulliNB": (
+    "BernoulliNB": family(
         BernoulliNB(),
-        {
-            "rows": [*OF_CLASSES, "negative"],
-            "alpha": [1.0, [1, 2, 3], [1, 2], [1, -2, 3]],
-            "binarize": [0.0, None, "a"],
-        },
+        rows=[*OF_CLASSES, "negative"],
+        alpha=[1.0, [1, 2, 3], [1, 2], [1, -2, 3]],
+        binarize=[0.0, None, "a"],
     ),
-    "forest": (
+    "forest": family(
         RandomForestClassifier(2, random_state=0),
-        {
-            "rows": OF_CLASSES,
-            "bootstrap": FLAGS,
-            "oob_score": [False, True],
-            "max_samples": [None, 0.5, 100],
-            "class_weight": [*WEIGHTS, "balanced_subsample"],
-            "monotonic_cst": [None, [1, 0, 0], [1, 0]],
-            "warm_start": [False, True],
-        },
+        bootstrap=FLAGS,
+        oob_score=[False, True],
+        max_samples=[None, 0.5, 100],
+        class_weight=[*WEIGHTS, "balanced_subsample"],
+        monotonic_cst=[None, [1, 0, 0], [1, 0]],
+        warm_start=[False, True],
     ),
-    "forest of numbers": (
+    "forest of numbers": family(
         RandomForestRegressor(2, random_state=0),
-        {
-            "rows": ["numbers", "negative numbers", "two columns"],
-            "criterion": ["squared_error", "poisson", "absolute_error"],
-            "bootstrap": FLAGS,
-            "oob_score": [False, True],
-            "monotonic_cst": [None, [1, 0, 0]],
-        },
+        rows=["numbers", "negative numbers", "two columns"],
+        criterion=["squared_error", "poisson", "absolute_error"],
+        bootstrap=FLAGS,
+        oob_score=[False, True],
+        monotonic_cst=[None, [1, 0, 0]],
     ),
-    "boosting": (
+    "boosting": family(
         GradientBoostingRegressor(n_estimators=2, random_state=0),
-        {
-            "rows": OF_NUMBERS,
-            "loss": ["squared_error", "huber", "quantile"],
-            "init": [None, "zero", Ridge(), LogisticRegression()],
-            "alpha": [0.9, 0],
-            "subsample": [1.0, 0.5],
-        },
+        loss=["squared_error", "huber", "quantile"],
+        init=[None, "zero", Ridge(), LogisticRegression()],
+        alpha=[0.9, 0],
+        subsample=[1.0, 0.5],
     ),
-    "histograms": (
+    "histograms": family(
         HistGradientBoostingClassifier(max_iter=2, random_state=0, early_stopping=False),
-        {
-            "rows": OF_CLASSES,
-            "categorical_features": [None, [0], [5]],
-            "monotonic_cst": [None, [1, 0, 0], [1, 0]],
-            "interaction_cst": [None, [{0, 1}], [{0, 7}]],
-            "class_weight": WEIGHTS,
-            "early_stopping": [False, True],
-        },
+        categorical_features=[None, [0], [5]],
+        monotonic_cst=[None, [1, 0, 0], [1, 0]],
+        interaction_cst=[None, [{0, 1}], [{0, 7}]],
+        class_weight=WEIGHTS,
+        early_stopping=[False, True],
     ),
 }
 
