@@ -244,24 +244,6 @@ def test_a_row_of_weight_0_adds_nothing(loss, step_size):
     assert np.array_equal(found, model_of(without, state_without, np.float64))
 
 
-def test_balanced_weights_are_the_inverse_frequencies_so_far():
-    # Each row has a column of its own and violates its margin, so u holds its signed weights.
-    codes = np.array([0, 0, 2, 0, 1, 1, 0, 2], np.int32)
-    given = np.array([1, 2, 0.5, 1, 0, 3, 1, 1.0])
-    for weights in (np.ones(8), given):
-        kernel = Pegasos(np.eye(8), codes, 3, [1.0], False, False)
-        kernel.weigh(weights, True)
-        state = fresh(kernel)
-        kernel.update(state, 0, 8)
-        u = 8 * model_of(kernel, state, np.float64)
-        for row in range(8):
-            seen = weights[: row + 1]
-            mass = seen[codes[: row + 1] == codes[row]].sum()
-            expected = weights[row] * (seen.sum() + 3) / (3 * (mass + 1))
-            signs = np.where(codes[row] == np.arange(3), 1, -1)
-            np.testing.assert_allclose(u[:, row], signs * expected, rtol=1e-12)
-
-
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=30, max_size=30), st.integers(0, 9))
 def test_a_weight_in_kmeans_is_that_many_rows_at_once(repeats, seed):

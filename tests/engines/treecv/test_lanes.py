@@ -6,11 +6,14 @@ from lane_families import assert_same_bits
 from lane_families import FAMILIES
 from lane_families import fits
 from lane_families import make
+from learners import learner_of
+from learners import learners_of
 import numpy as np
 from pairs import pairs
 import pytest
 from scipy import sparse
 from sklearn.base import is_regressor
+from spread import spread
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -22,18 +25,14 @@ from optuna_treecv import tree_cross_validate_many
 from optuna_treecv.engines.treecv.kernels.linear import VECTOR_BYTES
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
-from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.paper import StreamingGaussianDensity
-from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Partition
 
 
 def outputs_of(estimators, X, y, cv, order, lanes):
     """Return the out-of-fold outputs of learners side by side, or one after the other."""
-    rows = Data(X, y).prepare(layout_for(estimators[0]), np.arange(X.shape[0], dtype=np.uint32))
     plan = Partition(X.shape[0], cv, None, order == "random", 5)
-    learners = [make_learner(estimator, rows, "predict", 0) for estimator in estimators]
+    learners = learners_of(estimators, X, y)
     found = []
     for part in [learners] if lanes else [[learner] for learner in learners]:
         learner = Lanes(part) if lanes else part[0]
@@ -66,11 +65,11 @@ def test_each_lane_is_what_it_is_alone(family, n_classes, is_sparse, dtype, orde
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(
-        is_sparse=[False, True],
-        dtype=[np.float64, np.float32],
-        n_classes=[0, 2, 3],
+    *spread(
         family=FAMILIES,
+        n_classes=[0, 2, 3],
+        dtype=[np.float64, np.float32],
+        is_sparse=[False, True],
         where=fits,
     )
 )
@@ -115,12 +114,10 @@ def test_no_weight_is_minus_zero(family, dtype, is_sparse):
     # Lanes add 0 times a row where a model alone adds nothing, which turns -0 into 0.
     X, y = make(dtype, False, 0 if is_regressor(family[0]) else 2, n_features=15)
     X[:, 3] = 0
-    given = sparse.csr_matrix(X) if is_sparse else X
-    rows = Data(given, y).prepare(layout_for(family[0]), np.arange(len(y), dtype=np.uint32))
-    learners = [make_learner(estimator, rows, "predict", 0) for estimator in family]
+    learners = learners_of(family, sparse.csr_matrix(X) if is_sparse else X, y)
     lanes = Lanes(learners)
     together, alone = lanes.start(), [learner.start() for learner in learners]
-    width = rows.X.shape[1]
+    width = learners[0].rows.X.shape[1]
     n_vectors = 2 if is_regressor(family[0]) else 1
     n_lanes = VECTOR_BYTES // np.dtype(dtype).itemsize
     for row in range(len(y)):
@@ -176,8 +173,7 @@ def test_a_wide_sparse_model_is_undone_in_all_lanes():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scoring", [None, "hinge", "accuracy"])
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize(("n_jobs", "scoring"), [(1, None), (1, "hinge"), (2, "accuracy")])
 def test_many_are_as_one_by_one(n_jobs, scoring):
     X, y = make(n_rows=300)
     mixed = [
@@ -296,7 +292,6 @@ def test_a_kernel_has_as_many_lanes_as_it_has_room():
 def test_learners_that_rewrite_their_weights_often_have_no_lanes_for_sparse_rows(model):
     for is_sparse in (False, True):
         X, y = make(is_sparse=is_sparse)
-        rows = Data(X, y).prepare(layout_for(model()), np.arange(60, dtype=np.uint32))
         for alpha, step_size, often in ((1e-4, 0.1, False), (0.5, 0.1, True), (1e-3, 20.0, True)):
-            learner = make_learner(model(alpha=alpha, step_size=step_size), rows, "predict", 0)
+            learner = learner_of(model(alpha=alpha, step_size=step_size), X, y)
             assert bool(learner.lane_parameters) is not (often and is_sparse)

@@ -6,6 +6,7 @@ from lane_families import assert_same_bits
 from lane_families import FAMILIES
 from lane_families import fits
 from lane_families import make
+from learners import learners_of
 import numpy as np
 from pairs import pairs
 import pytest
@@ -14,18 +15,8 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv.engines.treecv.kernels.pegasos import Pegasos
 from optuna_treecv.engines.treecv.kernels.sgd import SGD
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
-from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
-from optuna_treecv.estimators.base import layout_for
-from optuna_treecv.rows.data import Data
 
 ORDER = np.random.default_rng(4).permutation(60).astype(np.uint32)[:25]
-
-
-def learners_of(estimators, X, y, sample_weight=None):
-    data = Data(X, y)
-    data.weights = sample_weight
-    rows = data.prepare(layout_for(estimators[0]), np.arange(X.shape[0], dtype=np.uint32))
-    return [make_learner(estimator, rows, "predict", 0) for estimator in estimators]
 
 
 def said_along(learner, state, n_models=1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import get_args
 from typing import get_origin
 from typing import get_type_hints
@@ -9,6 +10,7 @@ from typing import Literal
 
 from ids import said
 import joblib
+from learners import learner_of
 import numpy as np
 import pandas as pd
 import pytest
@@ -27,14 +29,11 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import CompiledEstimator
-from optuna_treecv.estimators.base import layout_for
 import optuna_treecv.paper
 from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.paper import StreamingGaussianDensity
 from optuna_treecv.paper import StreamingKMeans
-from optuna_treecv.rows.data import Data
 
 COMPILED = [
     PegasosClassifier(alpha=0.01),
@@ -57,22 +56,33 @@ def fails_of(estimator):
     return {f"check_sample_weight_equivalence_on_{kind}_data": why for kind in kinds}
 
 
+checks_of = partial(parametrize_with_checks, expected_failed_checks=fails_of, xfail_strict=True)
+
+
 @pytest.mark.slow
-@parametrize_with_checks(
+@checks_of(
     [
         PegasosClassifier(average=True, project=True),
-        AveragedSGDClassifier("log_loss", batch_size=2),
         StreamingSVRGClassifier(step_size=0.1, initial_batch_size=10, inner_steps=20),
-        LSQSGDRegressor(fit_intercept=True, average=False),
         AveragedSGDRegressor(),
-        StreamingSVRGRegressor(initial_batch_size=5),
         StreamingKMeans(),
         StreamingGaussianDensity("full"),
-    ],
-    expected_failed_checks=fails_of,
-    xfail_strict=True,
+    ]
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.nightly
+@checks_of(
+    [
+        AveragedSGDClassifier("log_loss", batch_size=2),
+        LSQSGDRegressor(fit_intercept=True, average=False),
+        StreamingSVRGRegressor(initial_batch_size=5),
+    ]
+)
+def test_scikit_learn_checks_of_like_estimators(estimator, check):
+    """They share their code with those above, up to kernels and the names of parameters."""
     check(estimator)
 
 
@@ -86,18 +96,12 @@ def test_three_blobs_are_told_apart(estimator):
     assert model.fit(X, y).score(X, y) > 0.83
 
 
-def learner_for(estimator, X, y):
-    order = np.arange(len(y), dtype=np.uint32)
-    rows = Data(X, y).prepare(layout_for(estimator), order)
-    return make_learner(estimator, rows, "predict", 3)
-
-
 @pytest.mark.parametrize("estimator", COMPILED, ids=said)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_outputs_are_those_of_the_coefficients(estimator, dtype, three_classes):
     X, y = three_classes
     X = X.astype(dtype)
-    learner = learner_for(estimator, X, y)
+    learner = learner_of(estimator, X, y, seed=3)
     state = learner.start()
     learner.update(state, slice(0, len(y)))
     fitted = learner.estimator(state)
@@ -176,17 +180,6 @@ def test_numbers_of_rows_beyond_all_rows(binary):
     model = AveragedSGDClassifier(average_start=2**70, random_state=0).fit(X, y)
     last = AveragedSGDClassifier(average=False, random_state=0).fit(X, y)
     assert np.array_equal(model.coef_, last.coef_)
-
-
-def test_a_failed_first_partial_fit_leaves_nothing_behind(binary):
-    X, y = binary
-    model = PegasosClassifier(shuffle=False)
-    with pytest.raises(ValueError, match="NaN"):
-        model.partial_fit(np.full_like(X, np.nan), y, classes=[0, 1])
-    with pytest.raises(ValueError, match="classes must hold at least 2 classes, got .0."):
-        model.partial_fit(X, y, classes=[0])
-    model.partial_fit(X, y, classes=[0, 1])
-    assert np.array_equal(model.coef_, PegasosClassifier(shuffle=False).fit(X, y).coef_)
 
 
 def test_modes_do_not_change_in_the_middle(binary):
