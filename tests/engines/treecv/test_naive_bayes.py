@@ -6,7 +6,6 @@ import warnings
 
 from ids import said
 import numpy as np
-import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import clone
@@ -100,10 +99,8 @@ RNG = np.random.default_rng(1)
 WEIGHTS = RNG.choice([0, 0.5, 1, 2.25, 7], N_ROWS)
 GROUPS = np.arange(N_ROWS) // 7
 FORMS = {
-    "dense": X,
     "float32": X.astype(np.float32),
     "integers": X.astype(int),
-    "frame": pd.DataFrame(X, columns=[f"word {i}" for i in range(X.shape[1])]),
     "sparse": sparse.csr_array(X),
     "sparse fractions": sparse.csr_array(X * RNG.random(X.shape)),
 }
@@ -127,13 +124,6 @@ CASES = [
     (name, list(SPLITTERS)[(3 * number + 5 * is_weighted) % len(SPLITTERS)], is_weighted)
     for number, name in enumerate(OF_COUNTS | OTHERS)
     for is_weighted in (False, True)
-]
-ONE_OF_EACH = [
-    MultinomialNB(),
-    ComplementNB(norm=True),
-    BernoulliNB(),
-    GaussianNB(),
-    CategoricalNB(),
 ]
 
 
@@ -299,23 +289,6 @@ def test_negative_numbers_are_refused(estimator):
                 tree_cross_validate(estimator, form, Y, cv=cv)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "rows", "message"),
-    [
-        (MultinomialNB(alpha=-1.0), X, "'alpha' parameter of MultinomialNB must be"),
-        (ComplementNB(class_prior=[0.5, 0.5]), X, "Number of priors must match number of classes"),
-        (GaussianNB(priors=[0.5, 0.5]), NUMBERS, "Number of priors must match number of classes"),
-        (GaussianNB(priors=[0.5, 0.5, 0.5]), NUMBERS, "The sum of the priors should be 1"),
-        (GaussianNB(priors=[-0.5, 0.5, 1]), NUMBERS, "Priors must be non-negative"),
-        (GaussianNB(), sparse.csr_array(NUMBERS), "dense data is required|[Ss]parse"),
-    ],
-)
-@pytest.mark.parametrize("cv", [KFold(2), LeaveOneOut()], ids=said)
-def test_wrong_parameters_are_refused(estimator, rows, message, cv):
-    with pytest.raises((ValueError, TypeError), match=message):
-        tree_cross_validate(estimator, rows, Y, cv=cv)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", [BernoulliNB(), MultinomialNB(), ComplementNB()], ids=said)
 @pytest.mark.parametrize(
@@ -347,19 +320,6 @@ def test_classes_without_weight_in_a_training_set():
             warnings.simplefilter("ignore", RuntimeWarning)
             fitted = clone(estimator).fit(rows[:30], y[:30], sample_weight=weights[:30])
         assert found.mean == fitted.score(rows[30:], y[30:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", ONE_OF_EACH, ids=said)
-def test_threads_and_grids_change_no_bit(estimator):
-    rows = rows_for(estimator)
-    name = "var_smoothing" if isinstance(estimator, GaussianNB) else "alpha"
-    models = [clone(estimator).set_params(**{name: value}) for value in (1e-3, 3.0)]
-    options = {"cv": KFold(10), "scoring": "log_loss"}
-    alone = [tree_cross_validate(one, rows, Y, **options).test_score for one in models]
-    for n_jobs in (1, 2):
-        found = tree_cross_validate_many(models, rows, Y, **options, n_jobs=n_jobs)
-        assert np.array_equal([one.test_score for one in found], alone)
 
 
 def test_equal_rows_of_a_fold_get_equal_outputs():

@@ -233,38 +233,6 @@ def test_any_small_problem(seed, kind, **options):
     check(Problem(np.random.default_rng(seed), **KINDS[kind], **options))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["two classes", "numbers", "weighted classes"])
-def test_targets_of_a_fold_change_nothing_of_its_tree(kind):
-    rng = np.random.default_rng(0)
-    problem = Problem(rng, n_rows=700, n_folds=5, n_bins=32, missing=0.05, **KINDS[kind])
-
-    def tree_of(fold):
-        records, sums, sets, _ = problem.together()
-        tree = int(np.flatnonzero(problem.own == fold)[0])
-        found, stack = [], [tree]
-        while stack:
-            number = stack.pop()
-            record = records[number]
-            kept = (record[name] for name in ("feature", "bin", "missing_left", "decrease"))
-            found.append((*kept, *sums[number].tolist()))
-            if record["left"] >= 0:
-                stack += [int(record["left"]), int(record["right"])]
-        return found
-
-    for fold in range(5):
-        before = tree_of(fold)
-        part = slice(problem.bounds[fold], problem.bounds[fold + 1])
-        of_rows = problem.classes if problem.targets is None else problem.targets
-        kept = of_rows[part].copy()
-        of_rows[part] = 1 - kept if problem.targets is None else -1000 * kept
-        if problem.weights is not None:
-            problem.weights[part] = 7
-        assert tree_of(fold) == before
-        assert fold == 4 or tree_of(fold + 1) != before
-        of_rows[part] = kept
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("n_edges", [0, 1, 2, 7, 30])
 def test_a_bin_holds_its_upper_edge(n_edges, dtype):
