@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ids import said
+from learners import learner_of
 import numpy as np
 from pairs import pairs
 import pytest
@@ -11,12 +12,9 @@ from sklearn.base import is_classifier
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
-from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.engines.treecv.walk import trains_pairs
 from optuna_treecv.engines.treecv.walk import walk_tree
-from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.paper import LSQSGDRegressor
-from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.partition import Partition
 
@@ -81,11 +79,6 @@ def in_turns(learner, plan):
     return n_updates, out, np.array(kept)
 
 
-def learner_of(model, X, y):
-    rows = Data(X, y).prepare(layout_for(model), np.arange(len(y), dtype=np.uint32))
-    return make_learner(model, rows, "decision_function", 0)
-
-
 def partition_of(cv, order):
     """Return a partition of 90 rows."""
     bounds = np.array([0, 1, 40, 42, 43, 80, 90]) if cv == "uneven" else None
@@ -131,13 +124,9 @@ def test_two_rows_are_tested_without_their_states(
 ):
     X, y = make(dtype, n_classes, 90)
     X = (X * min(size, np.sqrt(np.finfo(dtype).max))).astype(dtype)
-    data = Data(X[:n_rows], y[:n_rows])
-    data._classes = np.arange(n_classes)
-    if weighted:
-        data.weights = np.random.default_rng(1).integers(4, size=n_rows) / 2 + 0.5
-    model = PegasosClassifier(alpha)
-    rows = data.prepare(layout_for(model), np.arange(n_rows, dtype=np.uint32))
-    learner = make_learner(model, rows, "decision_function", 0)
+    weights = np.random.default_rng(1).integers(4, size=n_rows) / 2 + 0.5 if weighted else None
+    data = X[:n_rows], y[:n_rows], weights
+    learner = learner_of(PegasosClassifier(alpha), *data, classes=np.arange(n_classes))
     plan = Partition(n_rows, n_rows, None, order == "random", 5)
     out = np.full((n_rows, learner.n_outputs), 7, dtype)
     n_updates, outputs, _ = in_turns(learner, plan)
