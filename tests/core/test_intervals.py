@@ -91,20 +91,20 @@ def rows_by_hand(result, cut, weights=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_weights", [False, True])
 @pytest.mark.parametrize(
-    ("estimator", "scoring", "options"),
+    ("estimator", "scoring", "options", "has_weights"),
     [
-        (PegasosClassifier(), "error", {}),
-        (PegasosClassifier(), "hinge", {"n_jobs": 2}),
-        (PegasosClassifier(), "accuracy", {"order": "random"}),
-        (AveragedSGDClassifier(loss="log_loss"), "log_loss", {}),
-        (AveragedSGDClassifier(loss="log_loss"), "neg_log_loss", {}),
-        (AveragedSGDClassifier(loss="log_loss"), "neg_brier_score", {}),
-        (ONE_PASS, "error", {}),
-        (LogisticRegression(), "error", {"method": "fit"}),
-        (LogisticRegression(), "log_loss", {"method": "fit"}),
-        (PegasosClassifier(), "error", {"method": "standard"}),
+        (PegasosClassifier(), "error", {}, False),
+        (PegasosClassifier(), "error", {}, True),
+        (PegasosClassifier(), "hinge", {"n_jobs": 2}, True),
+        (PegasosClassifier(), "accuracy", {"order": "random"}, False),
+        (AveragedSGDClassifier(loss="log_loss"), "log_loss", {}, False),
+        (AveragedSGDClassifier(loss="log_loss"), "neg_log_loss", {}, True),
+        (AveragedSGDClassifier(loss="log_loss"), "neg_brier_score", {}, True),
+        (ONE_PASS, "error", {}, True),
+        (LogisticRegression(), "error", {"method": "fit"}, True),
+        (LogisticRegression(), "log_loss", {"method": "fit"}, False),
+        (PegasosClassifier(), "error", {"method": "standard"}, False),
     ],
     ids=said,
 )

@@ -46,8 +46,7 @@ def data(make_data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("learner", LEARNERS)
-@pytest.mark.parametrize("cv", [5, 30])
+@pytest.mark.parametrize(("learner", "cv"), [("compiled", 30), ("adapter", 5), ("fit", 10)])
 def test_a_pooled_score_is_that_of_the_out_of_fold_predictions(data, learner, cv):
     X, y = data
     estimator = LEARNERS[learner]

@@ -34,7 +34,7 @@ from optuna_treecv.reporting.cli import main
 ALPHA = {"alpha": FloatDistribution(1e-4, 1e1, log=True)}
 # For what does not depend on the kind of the database.
 on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-SCORES = ["error", "roc_auc", "hinge", "balanced_accuracy", "f1_macro"]
+SCORES = ["error", "roc_auc", "hinge", "f1_macro"]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:scoring=.* mean over rows"),
@@ -48,8 +48,7 @@ def coefficient_size(estimator, X, y):
 
 @pytest.fixture
 def data(make_data):
-    X, y = make_data(240, 5)
-    return X, y
+    return make_data(160, 5)
 
 
 LEARNERS = {
@@ -104,7 +103,7 @@ def test_a_dict_gives_names(data):
 @pytest.mark.slow
 def test_side_by_side_and_from_the_cache(data):
     X, y = data
-    models = [PegasosClassifier(alpha=alpha) for alpha in (0.01, 0.1, 1, 3, 10, 20, 30, 40)]
+    models = [PegasosClassifier(alpha=alpha) for alpha in (0.01, 0.1, 1, 10)]
     scoring = ["error", "roc_auc", "f1_macro"]
     for model, found in zip(
         models, tree_cross_validate_many(models, X, y, cv=6, scoring=scoring), strict=True
@@ -265,7 +264,7 @@ def test_a_study_of_several_objectives(data, store_url):
             name: score.mean for name, score in scores.items()
         }
         assert rows.loc["roc_auc", "run"] == trial.user_attrs["treecv"]["run"]
-        assert (rows["direction"] == ["maximize", "minimize", *["maximize"] * 3]).sum() >= 3
+        assert (rows["direction"] == ["maximize", "minimize", *["maximize"] * 2]).sum() >= 2
         assert rows["n_updates"].drop("roc_auc").eq(0).all()  # so that sums are right
     assert frame["n_updates"].sum() == sum(
         t.user_attrs["treecv"]["n_updates"] for t in study.trials
@@ -314,8 +313,7 @@ def test_the_note_lists_the_front(data, tmp_path):
     store = f"sqlite:///{tmp_path}/store.db"
     objective = objective_of(data, optimize=["error", "roc_auc"], store=store)
     study = optuna.create_study(directions=objective.directions)
-    publish(study, store)
-    study.optimize(objective, n_trials=15)
+    study.optimize(objective, n_trials=10)
     publish(study, store)
     note = get_note(study)
     front = [trial.number for trial in study.best_trials]
