@@ -24,7 +24,7 @@ from optuna_treecv.storage.model_store import WriteQueue
 def make_objective(what, store=None):
     """Return an objective whose trials need seconds or minutes of training."""
     rng = np.random.default_rng(0)
-    n_clusters, n_rows = (48_000, 120_000) if what == "long" else (2000, 20_000)
+    n_clusters, n_rows = (48_000, 120_000) if what == "long" else (500, 20_000)
     return treecv_objective(
         StreamingKMeans(),
         rng.normal(size=(n_rows, 8)),
