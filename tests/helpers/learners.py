@@ -1,8 +1,9 @@
-"""Learners of the tree, made from estimators and rows in the order as given."""
+"""Learners of the tree, made from estimators, and what estimators have learned."""
 
 from __future__ import annotations
 
 import numpy as np
+from sklearn.base import clone
 
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.estimators.base import layout_for
@@ -31,3 +32,17 @@ def learners_of(estimators, X, y, sample_weight=None, *, classes=None, response=
 
 def learner_of(estimator, X, y, sample_weight=None, **options):
     return learners_of([estimator], X, y, sample_weight, **options)[0]
+
+
+def in_order(estimator, **parameters):
+    return clone(estimator).set_params(shuffle=False, **parameters)
+
+
+def learned(model):
+    """Return all numbers that an estimator has learned."""
+    names = ("coef_", "intercept_", "cluster_centers_", "counts_", "mean_", "covariance_")
+    return np.concatenate([np.ravel(getattr(model, n)) for n in names if hasattr(model, n)])
+
+
+def assert_same(one, other):
+    assert learned(one).tobytes() == learned(other).tobytes()

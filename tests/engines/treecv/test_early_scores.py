@@ -373,19 +373,27 @@ def test_a_pass_that_was_left_goes_on_where_it_ended(left_at):
 # Reports.
 
 
+def objective_of(X, y, estimator=None, report="progressive", **options):
+    options = {"report": report, "param_distributions": ALPHA} | options
+    return treecv_objective(estimator or PegasosClassifier(), X, y, **options)
+
+
+def random_study(objective, n_trials):
+    """Return a study of random trials, none of which is pruned."""
+    sampler, pruner = optuna.samplers.RandomSampler(seed=0), optuna.pruners.NopPruner()
+    study = optuna.create_study(direction=objective.direction, sampler=sampler, pruner=pruner)
+    study.optimize(objective, n_trials=n_trials)
+    return study
+
+
 @pytest.mark.parametrize("cv", [10, 40])
 def test_what_is_reported(cv):
     X, y = data_of(160, 6)
-    options = {"cv": cv, "param_distributions": ALPHA, "stratify": False}
-    studies = {}
-    for report in ("progressive", "blocks", None):
-        objective = treecv_objective(PegasosClassifier(), X, y, report=report, **options)
-        study = optuna.create_study(
-            sampler=optuna.samplers.RandomSampler(seed=0), pruner=optuna.pruners.NopPruner()
-        )
-        study.optimize(objective, n_trials=3)
-        studies[report] = study.trials
-    for tails, blocks, silent in zip(*studies.values(), strict=True):
+    studies = [
+        random_study(objective_of(X, y, report=report, cv=cv, stratify=False), 3).trials
+        for report in ("progressive", "blocks", None)
+    ]
+    for tails, blocks, silent in zip(*studies, strict=True):
         assert tails.value == blocks.value == silent.value
         evaluation = evaluation_of(X, y, cv=cv, stratify=False)
         scores, nested, result, _ = evaluated_early(PegasosClassifier(**silent.params), evaluation)
@@ -405,16 +413,7 @@ def test_what_is_reported(cv):
 
 def test_scores_that_are_maximised_are_reported_as_they_are():
     X, y = data_of(160, 6)
-    objective = treecv_objective(
-        PegasosClassifier(),
-        X,
-        y,
-        param_distributions=ALPHA,
-        scoring="accuracy",
-        report="progressive",
-    )
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=1)
+    study = random_study(objective_of(X, y, scoring="accuracy"), 1)
     by_error = evaluated_early(
         PegasosClassifier(**study.trials[0].params), evaluation_of(X, y, cv=10)
     )[0]
@@ -425,11 +424,8 @@ def test_scores_that_are_maximised_are_reported_as_they_are():
 def test_a_pruned_trial_is_recorded(tmp_path):
     X, y = data_of(160, 6)
     store = f"sqlite:///{tmp_path}/store.db"
-    objective = treecv_objective(
-        PegasosClassifier(), X, y, param_distributions=ALPHA, report="progressive", store=store
-    )
     study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=-1.0))
-    study.optimize(objective, n_trials=2)
+    study.optimize(objective_of(X, y, store=store), n_trials=2)
     for trial in study.trials:
         assert trial.state == optuna.trial.TrialState.PRUNED
         assert list(trial.intermediate_values) == [2]
@@ -446,16 +442,11 @@ def test_a_pruned_trial_is_recorded(tmp_path):
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value", "ignore:.*diverge")
 def test_a_diverged_model_is_reported_as_the_worst():
     X, y = data_of(100, 6)
-    objective = treecv_objective(
-        AveragedSGDRegressor(step_size=1e200),
-        X,
-        X[:, 0],
+    objective = objective_of(
+        *(X, X[:, 0], AveragedSGDRegressor(step_size=1e200)),
         param_distributions={"alpha": FloatDistribution(0.1, 1.0)},
-        report="progressive",
     )
-    study = optuna.create_study(pruner=optuna.pruners.NopPruner())
-    study.optimize(objective, n_trials=1)
-    (trial,) = study.trials
+    (trial,) = random_study(objective, 1).trials
     assert trial.value == np.inf
     assert set(trial.intermediate_values.values()) == {1e300}
 
@@ -473,16 +464,8 @@ def test_a_batch_reports_what_each_point_would_alone(estimator, cv):
     grid = {"alpha": np.geomspace(1e-4, 1.0, 9).tolist()}
     found = []
     for batch_size in (1, 32):
-        objective = treecv_objective(
-            estimator,
-            X,
-            y,
-            param_grid=grid,
-            cv=cv,
-            report="progressive",
-            batch_size=batch_size,
-            cache=None,
-        )
+        options = {"param_grid": grid, "cv": cv, "batch_size": batch_size, "cache": None}
+        objective = treecv_objective(estimator, X, y, report="progressive", **options)
         study = optuna.create_study(
             sampler=objective.grid_sampler(seed=0), pruner=optuna.pruners.NopPruner()
         )

@@ -6,6 +6,9 @@ from dataclasses import replace
 import pickle
 
 from ids import said
+from learners import assert_same
+from learners import in_order
+from learners import learned
 import numpy as np
 from pairs import pairs
 import pytest
@@ -66,20 +69,6 @@ def data_for(estimator, n_classes=2, dtype=np.float64):
     if is_classifier(estimator):
         return X, scores.argmax(axis=1), weights
     return X, scores[:, 0] if is_regressor(estimator) else None, weights
-
-
-def in_order(estimator):
-    return clone(estimator).set_params(shuffle=False)
-
-
-def learned(model):
-    """Return all numbers that were learned."""
-    names = ("coef_", "intercept_", "cluster_centers_", "counts_", "mean_", "covariance_")
-    return np.concatenate([np.ravel(getattr(model, n)) for n in names if hasattr(model, n)])
-
-
-def assert_same(one, other):
-    assert learned(one).tobytes() == learned(other).tobytes()
 
 
 def classes_for(estimator, y):

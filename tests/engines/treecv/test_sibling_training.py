@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ids import said
+from lane_families import make
 from learners import learner_of
 import numpy as np
 from pairs import pairs
@@ -18,6 +19,7 @@ from optuna_treecv.paper import LSQSGDRegressor
 from optuna_treecv.rows.memory import aligned_empty
 from optuna_treecv.rows.partition import Partition
 
+ROWS = {"n_rows": 90, "n_features": 11}
 ALPHAS = (5e-324, 1e-7, 1e-3, 0.05, 0.3, 2.0, 1e3, 1e300)
 SGD = [
     AveragedSGDClassifier(),
@@ -36,16 +38,6 @@ SGD = [
     AveragedSGDRegressor(alpha=0.1, batch_size=3),
     LSQSGDRegressor(step_size=0.05),
 ]
-
-
-def make(dtype, n_classes, n_rows=90, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n_rows, 11)).round(1)
-    X[rng.random(X.shape) < 0.4] = 0
-    X[::7] = 0
-    y = np.abs((X[:, 0] + rng.normal(size=n_rows)).round()).astype(int) % n_classes
-    y[:n_classes] = range(n_classes)
-    return X.astype(dtype), y
 
 
 def in_pairs(learner, plan):
@@ -98,7 +90,7 @@ def partition_of(cv, order):
     ids=said,
 )
 def test_pairs_are_what_they_are_in_turns(model, n_classes, dtype, cv, order):
-    X, y = make(dtype, n_classes)
+    X, y = make(dtype, n_classes=n_classes, **ROWS)
     plan = partition_of(cv, order)
     learner = learner_of(model, X, y if is_classifier(model) else (y - 0.7).astype(dtype))
     assert trains_pairs(learner)
@@ -122,7 +114,7 @@ def test_pairs_are_what_they_are_in_turns(model, n_classes, dtype, cv, order):
 def test_two_rows_are_tested_without_their_states(
     size, weighted, alpha, n_classes, n_rows, dtype, order
 ):
-    X, y = make(dtype, n_classes, 90)
+    X, y = make(dtype, n_classes=n_classes, **ROWS)
     X = (X * min(size, np.sqrt(np.finfo(dtype).max))).astype(dtype)
     weights = np.random.default_rng(1).integers(4, size=n_rows) / 2 + 0.5 if weighted else None
     data = X[:n_rows], y[:n_rows], weights
@@ -137,7 +129,7 @@ def test_two_rows_are_tested_without_their_states(
 
 @pytest.mark.parametrize(*pairs(n_jobs=[1, 3], order=["fixed", "random"], cv=["loo", 7, "uneven"]))
 def test_pairs_above_the_blocks_too(cv, order, n_jobs):
-    X, y = make(np.float64, 3)
+    X, y = make(n_classes=3, **ROWS)
     plan = partition_of(cv, order)
     learner = learner_of(PegasosClassifier(0.01), X, y)
     assert trains_pairs(learner)
@@ -162,7 +154,7 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     ids=said,
 )
 def test_two_states_of_different_ages(model, n_classes, dtype):
-    X, y = make(dtype, n_classes)
+    X, y = make(dtype, n_classes=n_classes, **ROWS)
     learner = learner_of(model, X, y)
     order = np.random.default_rng(3).permutation(90).astype(np.uint32)
     for seen, other in ((0, 30), (30, 0), (20, 35), (35, 20)):
@@ -186,7 +178,7 @@ def test_two_states_of_different_ages(model, n_classes, dtype):
 
 
 def test_what_is_no_pair_is_refused():
-    X, y = make(np.float64, 2)
+    X, y = make(**ROWS)
     learner = learner_of(PegasosClassifier(), X, y)
     first, second = learner.start(), learner.start()
     update = learner._kernel.update_both
@@ -205,7 +197,7 @@ def test_what_is_no_pair_is_refused():
     "model", [PegasosClassifier(1e-3), AveragedSGDClassifier(step_size=0.01)], ids=said
 )
 def test_a_pair_that_diverges_says_so(model, dtype):
-    X, y = make(dtype, 2)
+    X, y = make(dtype, **ROWS)
     X *= dtype(np.finfo(dtype).max / 16)
     learner = learner_of(model, X, y)
     plan = Partition(len(y), len(y), None, False, 5)
