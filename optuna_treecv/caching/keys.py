@@ -173,7 +173,7 @@ def _guarded(value: Any, other: Other) -> bytes:
     try:
         return _encode(value, other)
     except RecursionError:
-        raise NoKey(f"{type(value).__name__} contains itself, so it has no key.") from None
+        raise NoKey(f"{type(value).__name__} contains itself, so it cannot be hashed.") from None
 
 
 def _encode(value: Any, other: Other) -> bytes:
@@ -247,8 +247,8 @@ def _settings_of(estimator: Any) -> list[Any]:
     clone = getattr(estimator, "__sklearn_clone__", None)
     if getattr(clone, "__module__", "sklearn.base") != "sklearn.base":
         raise NoKey(
-            f"{type(estimator).__name__} has no key, because its __sklearn_clone__ may copy more "
-            "than its parameters."
+            f"{type(estimator).__name__} cannot be hashed, because its __sklearn_clone__ may copy "
+            "more than its parameters."
         )
     attributes = getattr(estimator, "__dict__", {})
     # This raises NoKey if random_state is a generator. Otherwise, get_params of XGBoost would draw
@@ -264,7 +264,7 @@ def _settings_of(estimator: Any) -> list[Any]:
 def _in_this_process(value: Any, inner: Encode) -> bytes:
     """Return the key of a class: a random token, and its content, which may change."""
     if not isinstance(value, type):
-        raise NoKey(f"{value!r} has no key, because it is not a class.")
+        raise NoKey(f"{value!r} cannot be hashed, because it is not a class.")
     if is_ours(value):
         return b"t" + f"{value.__module__}.{value.__qualname__} {BUILD}".encode()
     met: dict[int, Any] = {}
@@ -306,12 +306,12 @@ def _encode_object(value: Any, inner: Encode) -> bytes:
     try:
         pickled = value.__reduce_ex__(2)
     except Exception as error:  # of foreign code
-        raise NoKey(f"{value!r} has no key, because it cannot be pickled.") from error
+        raise NoKey(f"{value!r} cannot be hashed, because it cannot be pickled.") from error
     if isinstance(pickled, str):
         return b"t" + _versioned_name(value, pickled)
     plain = pickled[0] is copyreg.__newobj__  # type: ignore[attr-defined]
     if not plain or any(items is not None for items in pickled[3:]):
-        raise NoKey(f"{value!r} has no key, because it has a special pickling method.")
+        raise NoKey(f"{value!r} cannot be hashed, because it has a special pickling method.")
     return b"o" + digest(inner(type(value)), *map(inner, pickled[1:3]))
 
 
@@ -332,7 +332,7 @@ def _versioned_name(value: Any, name: str | None = None) -> bytes:
     """Return the name of a class, function or singleton, with its versions."""
     module_and_name = global_name(value, name)
     if module_and_name is None:
-        raise NoKey(f"{value!r} has no key, because it cannot be imported by a name.")
+        raise NoKey(f"{value!r} cannot be hashed, because it cannot be imported by a name.")
     modules, versions = {module_and_name[0]}, set()
     for base in value.__mro__ if isinstance(value, type) else ():
         if base.__module__.partition(".")[0] not in sys.stdlib_module_names:
@@ -342,8 +342,8 @@ def _versioned_name(value: Any, name: str | None = None) -> bytes:
         version_of_code = BUILD if ours else installed_version(module)
         if version_of_code is None:
             raise NoKey(
-                f"{'.'.join(module_and_name)} has no key, because its code may change: {module} "
-                "belongs to an editable installation, or to no installed distribution."
+                f"{'.'.join(module_and_name)} cannot be hashed, because its code may change: "
+                f"{module} belongs to an editable installation, or to no installed distribution."
             )
         versions.add(version_of_code)
     return f"{':'.join(module_and_name)} {', '.join(sorted(versions))}".encode()

@@ -108,9 +108,9 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
     for argument in ENGINE_SETTINGS:
         if getattr(settings, argument) and argument not in plan.capabilities.settings:
             raise ValueError(
-                f"the argument {argument} of the cross-validation must be omitted for  "
-                f"{name_of(request.estimator)} with method={plan.name!r}, because only methods "
-                "that grow an ensemble tree by tree, such as 'boosting', take it."
+                f"{argument} must be omitted for {name_of(request.estimator)} with "
+                f"method={plan.name!r}: only methods that grow an ensemble tree by tree, such as "
+                "'boosting', take it."
             )
     if hasattr(request.estimator, "fit") and not plan.capabilities.is_incremental:
         request.metadata.check_fit(request.estimator, request.searched)
@@ -138,14 +138,16 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
         raise ValueError(
             f"max_memory must be either None or at least {data.n_bytes:,} bytes for "
             f"{name_of(request.estimator)} with method={plan.name!r}, got "
-            f"{settings.max_memory!r}, because {reason}."
+            f"{settings.max_memory!r}: {reason}."
         )
     _check_epochs(request, plan, fit_reason=plan.reason if engine is engines[-1] else "")
     if request.wants_average and not plan.capabilities.averages_models:
+        reason = "only method='treecv' averages fold models"
+        if plan.name == "treecv":
+            reason = "only linear fold models, such as those of SGDClassifier, are averaged"
         raise ValueError(
             f"{request.wants_average} for {name_of(request.estimator)} with "
-            f"method={plan.name!r}, because fold models are averaged only if they are linear, "
-            "such as those of PegasosClassifier or SGDClassifier, and trained along the tree."
+            f"method={plan.name!r}: {reason}."
         )
     if request.is_scored:
         _check_scores(request, plan)
@@ -158,10 +160,10 @@ def _check_epochs(request: Request, plan: Plan, fit_reason: str) -> None:
     is_searched = "n_epochs" in request.searched and not hasattr(request.estimator, "n_epochs")
     if reason and ((n_epochs or 1) > 1 or is_searched):
         problem = "got a search space" if is_searched else f"got {n_epochs}"
-        chosen = f"; {plan.name!r} was chosen because {fit_reason}" if fit_reason else ""
+        chosen = f" ({plan.name!r} was chosen because {fit_reason})" if fit_reason else ""
         raise ValueError(
             f"n_epochs must be None for {name_of(request.estimator)} with method={plan.name!r}, "
-            f"{problem}, because {reason}{chosen}."
+            f"{problem}: {reason}{chosen}."
         )
 
 
@@ -206,7 +208,7 @@ def ask_engines(
             reason = nearest.reason if nearest.relevance == 2 else declined[-1].reason
         raise ValueError(
             f"X must be in the memory of this process for {name_of(request.estimator)} with "
-            f"{method=}, got {type(data.X).__name__}, because {reason}."
+            f"{method=}, got {type(data.X).__name__}: {reason}."
         )
 
 
@@ -267,7 +269,7 @@ def check_scoring(request: Request, plan: Plan) -> None:
     if request.settings.order == "random" and not plan.capabilities.is_incremental:
         raise ValueError(
             f"order must be 'fixed' for {name_of(estimator)} with method={plan.name!r}, got "
-            "'random', because order has an effect only if models are trained incrementally."
+            "'random': order has an effect only if models are trained incrementally."
         )
     if cross_validation.n_repeats > 1 and not (
         plan.capabilities.is_seeded and takes_seed(estimator)
@@ -329,7 +331,7 @@ def _check_repeats_differ(request: Request, plan: Plan) -> None:
         alternative = ""
     if are_identical:
         raise ValueError(
-            f"n_repeats must be 1, got {cross_validation.n_repeats}, because neither the folds "
+            f"n_repeats must be 1, got {cross_validation.n_repeats}: neither the folds "
             f"nor the models of {name_of(request.estimator)} differ between repeats; use "
             f"{alternative}shuffle=True, or a cv that shuffles on each call, instead."
         )

@@ -430,7 +430,7 @@ def check_room(max_memory: int | str | None, spill_dir: str | PathLike[str] | No
         raise ValueError(f"spill_dir must be a folder that exists, got {spill_dir!r}.")
     if max_memory is None:
         raise ValueError(
-            f"spill_dir must be None if max_memory is None, got {spill_dir!r}, because files "
+            f"spill_dir must be None if max_memory is None, got {spill_dir!r}: files "
             "are written to spill_dir only if max_memory is given."
         )
     return Room(n_bytes, os.path.abspath(spill_dir))

@@ -71,7 +71,7 @@ class Steps:
         without a key (``key`` is None).
         """
         if key is None:
-            return "its steps contain an object that has no key, such as a lambda"
+            return "its steps contain an object that cannot be hashed, such as a lambda"
         with self._fitting:
             if key not in self._fitted:
                 try:

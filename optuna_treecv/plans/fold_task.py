@@ -504,7 +504,7 @@ def _response(fitted: Any, X: Any, method: str, classes: Array | None) -> Array:
         missing = next(label for label in classes.tolist() if label not in fitted_classes)
         raise ValueError(
             f"cv must make training sets with every class of y, got a training set without class "
-            f"{missing!r}, because {method} of {name_of(fitted)} must return a value for each "
+            f"{missing!r}: {method} of {name_of(fitted)} must return a value for each "
             "class; use fewer or stratified folds instead."
         )
     of_all = np.zeros((len(response), len(classes)))

@@ -167,7 +167,7 @@ class JointPlan(Plan):
 
     def _not_finite(self) -> ValueError:
         return ValueError(
-            f"method={self.name!r} must find models whose outputs are finite, but "
+            f"method={self.name!r} cannot evaluate this estimator, because "
             f"{self.reason_not_finite}; use method='auto' instead."
         )
 

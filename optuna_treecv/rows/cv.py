@@ -352,7 +352,7 @@ def _difference(
     if np.any(missing := is_other & (times == 0)):
         row = np.argmax(missing)
         if most is not None and len(trained) == most:
-            return f"drops row {row} in split {split}, because max_train_size={most}"
+            return f"drops row {row} in split {split} (max_train_size={most})"
         return f"neither trains on nor tests row {row} in split {split}"
     if np.any(times > 1):
         return f"trains on row {np.argmax(times > 1)} twice or more in split {split}"

@@ -331,9 +331,9 @@ def _make_study(search: Any, evaluator: Evaluator, seed: int) -> optuna.Study:
         name = _name_of_search(search, evaluator)
         if name is None:
             warn_caller(
-                "a later search cannot continue the study that this search creates in storage, "
-                "because it cannot recognise the estimator or the search space, for example a "
-                "lambda; pass study instead."
+                "a later search cannot continue the study in storage, because the estimator or "
+                "the search space contains an object that cannot be hashed, such as a lambda; "
+                "pass study instead."
             )
     study = optuna.create_study(
         storage=storage,

@@ -440,7 +440,7 @@ class Evaluator:
         if isinstance(study, FrozenTrial):
             if rule != "best":
                 raise ValueError(f"rule must be 'best' if study is a trial, got {rule!r}.")
-            return study, self._candidate_of(study, "study must be a trial of this objective: it")
+            return study, self._candidate_of(study, "the trial passed as study")
         if not isinstance(study, optuna.Study):
             raise ValueError(f"study must be an optuna.Study or one of its trials, got {study!r}.")
         if len(study.directions) > 1:

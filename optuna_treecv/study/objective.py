@@ -301,7 +301,7 @@ class TreeCVObjective:
         >>> X, y = load_diabetes(return_X_y=True)
         >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]})
         >>> print(objective.explain().partition(". ")[0])
-        Ridge is evaluated by method='exact', because its models follow from sums over rows
+        Ridge is evaluated by method='exact', because its models are computed from sums over rows
         """
         return explain(self.evaluator.cross_validation, *self.evaluator.space.candidate(params))
 

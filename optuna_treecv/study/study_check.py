@@ -18,7 +18,6 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Report
 from optuna_treecv.core.settings import warn_caller
-from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import why_fit_differs
 from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.records import facts_of_study
@@ -117,13 +116,10 @@ class StudyCheck:
             if is_first:
                 kinds = _group_by_training(study)
                 kinds[run.plan.capabilities.is_incremental].append(trial.number)
-                reason = f", because {run.reason}" if run.reason else ""
                 warn_caller(
                     f"the values of study {study.study_name!r} are hardly comparable, because "
-                    "some of its models are trained by fit and others by passes of partial_fit: "
-                    f"{_describe_groups(kinds)}. {name_of(run.estimator)} of trial {trial.number} "
-                    f"is evaluated by method={run.method_name!r}{reason}; use method='fit' to "
-                    "train all models by fit."
+                    f"its models are trained in two ways: {_describe_groups(kinds)}; use "
+                    "method='fit' to train all models by fit."
                 )
         if self._expects_grid_sampler:
             self._check_sampler(study, trial)

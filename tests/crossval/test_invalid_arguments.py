@@ -109,7 +109,7 @@ def broken(array, value):
         ),
         (
             {"cv": TimeSeriesSplit(3, max_train_size=5), "method": "treecv"},
-            f"{NO_TREE} TimeSeriesSplit drops row 0 in split 0, because max_train_size=5; "
+            f"{NO_TREE} TimeSeriesSplit drops row 0 in split 0 \\(max_train_size=5\\); "
             "use method='fit' or",
         ),
         (
@@ -212,7 +212,7 @@ def test_data(estimator, rows, targets, match):
 )
 def test_repeats_that_cannot_differ(options):
     match = (
-        "^n_repeats must be 1, got 2, because neither the folds nor the models of .* differ "
+        "^n_repeats must be 1, got 2: neither the folds nor the models of .* differ "
         "between repeats; use order='random', shuffle=True, or a cv that shuffles on each call, "
         "instead\\.$"
     )
@@ -718,7 +718,7 @@ def test_a_study_of_another_search_space(searched):
         ValueError, match="study must have been run with this obj.*: its best trial .* for"
     ):
         objective.best_estimator(other)
-    with pytest.raises(ValueError, match="^study must be a trial of this objective: it must have"):
+    with pytest.raises(ValueError, match="^the trial passed as study must have"):
         objective.best_estimator(other.trials[0])
     with pytest.raises(ValueError, match="^study must have a complete trial, got none"):
         objective.best_estimator(optuna.create_study())

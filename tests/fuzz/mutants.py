@@ -132,14 +132,16 @@ def mutants(n: int, seed: int) -> Iterator[tuple[Path, int, str, str]]:
 def commands(path: Path) -> list[list[str]]:
     """Return the arguments of pytest for the tests that touch a module, the fast ones first."""
     folder = path.parent.name
+    remote = ["tests/distributed", "tests/rows/test_distributed.py"]
     if folder in CONTRACTS:
         contract = [CONTRACT, "-k", f"{CONTRACTS[folder]} and not two_processes"]
-        return [contract, [f"tests/engines/{folder}"]]
+        return [contract, [f"tests/engines/{folder}"], [*remote, "tests/preprocessing"]]
     if folder == "trees":
         return [["tests/engines/trees"]]
     contract = [CONTRACT, "-k", "not two_processes"]
-    general = ["tests/core", "tests/scoring", "tests/crossval", "tests/study"]
-    return [[*general, "-m", "not slow"], contract, [*general, "-m", "slow"]]
+    near, general = ["tests/core", "tests/scoring"], ["tests/crossval", "tests/study"]
+    fast = ["-m", "not slow"]
+    return [[*near, *fast], [*general, *fast], contract, [*near, *general, "-m", "slow"], remote]
 
 
 def survives(path: Path) -> bool:
@@ -148,7 +150,7 @@ def survives(path: Path) -> bool:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "-p", "no:cacheprovider"]
         try:
             run = subprocess.run(
-                [*command, *arguments], cwd=ROOT, capture_output=True, timeout=900, check=False
+                [*command, *arguments], cwd=ROOT, capture_output=True, timeout=2400, check=False
             )
         except subprocess.TimeoutExpired:
             return False

@@ -398,7 +398,7 @@ def test_a_lambda_among_the_steps_is_fitted_by_fold(table):
     pipeline = make_pipeline(steps, AveragedSGDRegressor())
     space = {"averagedsgdregressor__alpha": [0.1]}
     said = treecv_objective(pipeline, X, y, cv=5, param_grid=space).explain()
-    assert "method='fit', because its steps contain an object that has no key" in said
+    assert "method='fit', because its steps contain an object that cannot be hashed" in said
 
 
 def test_a_wrong_entry_is_named_by_the_column_as_given(table):

@@ -673,7 +673,7 @@ def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
     why = "partial_fit of SGDClassifier does not support class_weight='balanced'"
     assert tree_cross_validate(learner, X, y, cv=3).why == why
     with pytest.raises(
-        ValueError, match="n_epochs must be None .*; 'fit' was chosen because " + why
+        ValueError, match=r"n_epochs must be None for .* \('fit' was chosen because " + why
     ):
         tree_cross_validate(learner, X, y, cv=3, n_epochs=2)
 

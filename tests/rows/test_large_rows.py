@@ -651,9 +651,7 @@ def test_wrong_folders(tmp_path):
     ids=said,
 )
 def test_what_needs_all_rows_in_memory_says_so(estimator, options, why):
-    match = (
-        rf"^max_memory must be either None or at least 5,760,000 bytes for .* got .*because {why}"
-    )
+    match = rf"^max_memory must be either None or at least 5,760,000 bytes for .* got .*: {why}"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(estimator, X, y, max_memory=LITTLE, **options)
     tree_cross_validate(estimator, X[:900], y[:900], max_memory=LITTLE, **options)
@@ -665,7 +663,7 @@ def test_rows_that_are_no_array_of_numbers():
         tree_cross_validate(PEGASOS, frame, y),
         tree_cross_validate(PEGASOS, frame, y, max_memory=LITTLE),
     )
-    match = "got 1048576, because its partial_fit needs the rows in the form in which they were"
+    match = "got 1048576: its partial_fit takes rows of X as they were passed"
     with pytest.raises(ValueError, match=match):
         tree_cross_validate(GaussianNB(), frame, y, max_memory=LITTLE)
     columns = pd.DataFrame(X).astype(pd.SparseDtype(float, 0.0))

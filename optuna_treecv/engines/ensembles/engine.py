@@ -108,7 +108,7 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     if not is_best and (patience := kind.patience(last)):
         raise ValueError(
             f"n_estimators must be 'best' if {name_of(last)} stops early (after {patience} trees "
-            "without a better score), got None, because the mean score of the folds decides when "
+            "without a better score), got None: the mean score of the folds decides when "
             "to stop; fit alone would need a validation set."
         )
     searched, scoring = request.cross_validation.search.ends, settings.scored_by
@@ -123,7 +123,7 @@ def _check(request: Request, kind: type[Growth], prefix: str, last: Estimator) -
     for name in ("max_leaf_nodes", "ccp_alpha") if settings.truncate else ():
         if getattr(last, name) or prefix + name in searched:
             raise ValueError(
-                f"truncate must be False if {name} is given or searched, got True, because "
+                f"truncate must be False if {name} is given or searched, got True: "
                 "truncated trees then differ systematically from trees grown to the same depth."
             )
     if is_best and n_repeats > 1:

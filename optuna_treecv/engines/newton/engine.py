@@ -534,7 +534,7 @@ class TweedieFolds(GLMFolds):
                 if power != 0:
                     return "its link is the identity although its power is not 0"
             elif not 1 <= float(power) <= 2:
-                return "its loss is not convex if the power is not between 1 and 2"
+                return "its loss is convex only for a power from 1 to 2"
         return super().why_not(estimator, facts)
 
     def response(self, outputs: Array, method: str) -> Array:

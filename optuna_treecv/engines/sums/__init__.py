@@ -1,1 +1,1 @@
-"""Estimators whose models follow from sums over rows: one reading of the rows serves all folds."""
+"""Models that are computed from sums over rows: one reading of the rows serves all folds."""

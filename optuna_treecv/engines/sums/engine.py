@@ -1,4 +1,4 @@
-"""The engine "exact": the folds of estimators whose models follow from sums over their rows.
+"""The engine "exact": the folds of estimators whose models are computed from sums over their rows.
 
 The sums of all folds take one reading of the rows, and one factorisation per fold serves all
 values of the free parameters.
@@ -37,17 +37,19 @@ _FEWER_FOLDS = 1000
 
 
 class ExactPlan(SumsPlan):
-    """Models that follow from sums over rows."""
+    """Models that are computed from sums over rows."""
 
     name = "exact"
-    reason = "its models follow from sums over rows"
+    reason = "its models are computed from sums over rows"
     families = FAMILIES
-    reason_not_finite = "a model that follows from sums over rows is not finite"
+    reason_not_finite = "the model of a fold is not finite"
     reason_failed = "its models cannot be computed from sums over rows"
-    reason_unsupported = "models of {} do not follow from sums over rows"
+    reason_unsupported = "models of {} are not computed from sums over rows"
     relevance = 1
 
-    one_epoch_reason = "its models follow from sums over rows, which more passes do not change"
+    one_epoch_reason = (
+        "its models are computed from sums over rows, which more passes do not change"
+    )
 
     def cost(self) -> str:
         """Return a sentence: one reading of the rows serves all folds."""

@@ -176,7 +176,7 @@ def check_incremental_estimator(request: Request) -> None:
         if isinstance(before, str) and before and not is_incremental(estimator):
             raise ValueError(
                 f"method must be 'fit' or 'auto' for this {name_of(estimator)}, got "
-                f"{request.settings.method!r}, because {before}."
+                f"{request.settings.method!r}: {before}."
             )
     if isinstance(parts, str):
         try:
@@ -234,18 +234,18 @@ def n_epochs_of(request: Request, method: str) -> int:
         return 1
     if isinstance(last, CompiledEstimator) and not last.has_epochs:
         raise ValueError(
-            f"n_epochs must be 1 for {name_of(estimator)}, got {n_epochs}, because the model is "
+            f"n_epochs must be 1 for {name_of(estimator)}, got {n_epochs}: the model is "
             "exact after one pass over the rows."
         )
     if method == "progressive":
         raise ValueError(
-            f"n_epochs must be 1 with method='progressive', got {n_epochs}, because each row must "
+            f"n_epochs must be 1 with method='progressive', got {n_epochs}: each row must "
             "be tested before the model is trained on that row."
         )
     if request.settings.is_early:
         raise ValueError(
             f"report must be 'folds', 'mean' or None with several epochs, got {report!r} with "
-            f"n_epochs={n_epochs}, because early scores need rows on which the model has not been "
+            f"n_epochs={n_epochs}: early scores need rows on which the model has not been "
             "trained, but later epochs repeat rows."
         )
     return n_epochs
@@ -278,7 +278,7 @@ def why_in_memory(request: Request, n_epochs: int) -> str:
         return "its preprocessing transforms all rows before training begins"
     is_numeric = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
     if compiled_part(request.estimator) is None and not is_numeric:
-        return "its partial_fit needs the rows in the form in which they were passed"
+        return "its partial_fit takes rows of X as they were passed, and not of a file"
     return ""
 
 

@@ -387,7 +387,7 @@ class RemoteTreePlan(TrainedPlan):
         super().__init__(request, shared_parameters=lane_parameters(request.estimator))
         if self.n_epochs > 1:
             raise ValueError(
-                f"n_epochs must be 1 for remote rows, got {self.n_epochs}, because further epochs "
+                f"n_epochs must be 1 for remote rows, got {self.n_epochs}: further epochs "
                 "read rows in random order."
             )
 

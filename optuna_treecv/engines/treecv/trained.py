@@ -540,11 +540,8 @@ def declined(request: Request, why_not: str, warns: bool = True) -> Declined:
             f"{request.settings.method!r}."
         )
     # Warn if the estimator could be trained incrementally on other splits or without weights.
-    warning, is_tree = "", is_grown(last_step(estimator))
-    if warns and not why_not_incremental(request):
-        is_weights = request.metadata.reason_not_incremental(estimator) == why_not
-        cv_warning = f"the tree trains each model on all rows outside its test set, but {why_not}"
-        warning = why_not if is_weights else cv_warning
+    warning = why_not if warns and not why_not_incremental(request) else ""
+    is_tree = is_grown(last_step(estimator))
     is_near = why_not != NO_PARTIAL_FIT and not (is_tree and is_grown(estimator))
     relevance, offer = 2 if is_near else 0, _suggest_tree(request, why_not)
     return Declined(why_not, advice, free_parameters_of(request), relevance, warning, offer)

@@ -479,7 +479,7 @@ def find_exponents(rows: BinnedRows) -> list[_Exponents]:
     if targets is not None and np.abs(targets).max() > _MAX_ABS_TARGET:
         raise ValueError(
             f"y must hold numbers of at most {_MAX_ABS_TARGET:g} in absolute value, got "
-            f"{targets[np.argmax(np.abs(targets))]:g}, because trees sum the squares of y."
+            f"{targets[np.argmax(np.abs(targets))]:g}: trees sum the squares of y."
         )
     # Section 0 has the rows that precede the first fold, section 1 + i those of fold i, on which
     # tree 1 + i is not trained.

@@ -242,7 +242,7 @@ def test_the_objective_explains_itself():
     scaled = make_pipeline(StandardScaler(), Ridge())
     grid = {"ridge__alpha": [1e-3, 1.0]}
     lines = treecv_objective(scaled, X, Y, param_grid=grid).explain()
-    assert "method='exact', because its models follow from sums over rows" in lines
+    assert "method='exact', because its models are computed from sums over rows" in lines
     assert "ridge__alpha are nearly free" in lines
     fitted = treecv_objective(HuberRegressor(), X, Y, param_grid={"alpha": [0.1, 1.0]})
     assert "method='fit', because models of HuberRegressor" in fitted.explain()
@@ -330,8 +330,8 @@ class Subclass(Ridge):
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (Subclass(), "models of Subclass do not follow from sums over rows"),
-        (HuberRegressor(), "models of HuberRegressor do not follow from sums over rows"),
+        (Subclass(), "models of Subclass are not computed from sums over rows"),
+        (HuberRegressor(), "models of HuberRegressor are not computed from sums over rows"),
         (Ridge(solver="lbfgs", positive=True), "positive=True has no closed form"),
         (Ridge(positive=True), "positive=True has no closed form"),
         (Ridge(alpha=np.ones(1)), "alpha is not a number"),

@@ -225,7 +225,7 @@ def test_the_best_trial_of_a_study(binary, tmp_path):
     of_ridge = optuna.create_study()
     of_ridge.optimize(ridge, n_trials=1)
     with pytest.raises(
-        ValueError, match="^kind must be 'refit' for Ridge .* only if they are linear"
+        ValueError, match="^kind must be 'refit' for Ridge .* only method='treecv' averages"
     ):
         ridge.best_estimator(of_ridge, kind="kfold_average")
     with pytest.raises(ValueError, match="kind must be one of 'refit', 'kfold_average'"):

@@ -149,7 +149,7 @@ class StreamingSVRG(LinearEstimator):
         """
         if self.alpha == 0:
             raise ValueError(
-                "alpha must be greater than 0 for settings='theory', got 0, because the constants "
+                "alpha must be greater than 0 for settings='theory', got 0: the constants "
                 "of the theory depend on the condition number, which would be infinite."
             )
         norm2 = largest_norm2(X, self.n_features_in_) + self.fit_intercept
