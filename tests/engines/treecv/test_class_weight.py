@@ -235,19 +235,6 @@ def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, is_weighte
             assert not np.array_equal(after[~held_out], before[~held_out])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("class_weight", ["balanced", {0: 0.2, 1: 3}])
-def test_many_are_as_one_by_one(class_weight):
-    X, y, _ = rare_class(3)
-    alphas = np.geomspace(1e-4, 1, 20)
-    many = [PegasosClassifier(alpha, class_weight=class_weight) for alpha in alphas]
-    many += [PegasosClassifier(alpha) for alpha in alphas]
-    found = tree_cross_validate_many(many, X, y, cv=8)
-    for estimator, result in zip(many, found, strict=True):
-        expected = tree_cross_validate(estimator, X, y, cv=8)
-        assert result.test_score.tobytes() == expected.test_score.tobytes()
-
-
 # As an estimator.
 
 

@@ -307,21 +307,3 @@ def test_weighted_density_is_that_of_weighted_moments(dtype, full):
     kernel.test(state, aligned_empty((kernel.model_bytes,)), 0, 40, out.view(np.uint8))
     expected = [twin.log_density(x) for x in X]
     np.testing.assert_allclose(out[:, 0], expected, rtol=1e-4 if dtype == np.float32 else 1e-11)
-
-
-@pytest.mark.parametrize(*pairs(dtype=FLOATS, kind=KINDS[1:], alpha=[1e-4, 0.1, 2.0]))
-def test_weighted_pairs_are_what_they_are_in_turns(alpha, kind, dtype):
-    dense, _ = rows_of(90, 9, dtype)
-    codes = (np.abs(dense[:, 0] * 2).astype(np.int32) % 3).astype(np.int32)
-    kernel = Pegasos(dense, codes, 3, [alpha], False, False)
-    weigh(kernel, kind, weights_of(90, dtype))
-    order = np.random.default_rng(0).permutation(90).astype(np.uint32)
-    for begin in (0, 1, 30):  # from the first row, and later
-        first, second = fresh(kernel), fresh(kernel)
-        kernel.update(first, 0, begin)
-        kernel.update(second, 0, begin)
-        turns = first.copy(), second.copy()
-        kernel.update_both(first, 30, 60, second, 60, 88, order)
-        kernel.update(turns[0], 30, 60, order)
-        kernel.update(turns[1], 60, 88, order)
-        assert np.array_equal(first, turns[0]) and np.array_equal(second, turns[1])

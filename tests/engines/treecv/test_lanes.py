@@ -183,6 +183,11 @@ def test_many_are_as_one_by_one(n_jobs, scoring):
         PegasosClassifier(0.1),
         PegasosClassifier(0.1),
         PegasosClassifier(0.1, fit_intercept=False),
+        *(
+            PegasosClassifier(alpha, class_weight=class_weight)
+            for alpha in (0.01, 0.1)
+            for class_weight in ("balanced", {0: 0.2, 1: 3})
+        ),
     ]
     options = {"cv": 9, "order": "random", "n_repeats": 2, "scoring": scoring, "n_jobs": n_jobs}
     results = tree_cross_validate_many(iter(mixed), X, y, **options)

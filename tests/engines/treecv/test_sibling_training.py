@@ -21,6 +21,7 @@ from optuna_treecv.rows.partition import Partition
 
 ROWS = {"n_rows": 90, "n_features": 11}
 ALPHAS = (5e-324, 1e-7, 1e-3, 0.05, 0.3, 2.0, 1e3, 1e300)
+BALANCED = [PegasosClassifier(alpha, class_weight="balanced") for alpha in (1e-4, 0.1, 2.0)]
 SGD = [
     AveragedSGDClassifier(),
     AveragedSGDClassifier(loss="log_loss", alpha=0.0, step_size=0.3, average=False),
@@ -149,13 +150,15 @@ def test_pairs_above_the_blocks_too(cv, order, n_jobs):
     *pairs(
         dtype=[np.float64, np.float32],
         n_classes=[2, 3],
-        model=[*map(PegasosClassifier, ALPHAS), *SGD[:4], SGD[7]],
+        weighted=[False, True],
+        model=[*map(PegasosClassifier, ALPHAS), *BALANCED, *SGD[:4], SGD[7]],
     ),
     ids=said,
 )
-def test_two_states_of_different_ages(model, n_classes, dtype):
+def test_two_states_of_different_ages(model, weighted, n_classes, dtype):
     X, y = make(dtype, n_classes=n_classes, **ROWS)
-    learner = learner_of(model, X, y)
+    weights = np.random.default_rng(1).choice([0, 0.5, 1, 20], 90) if weighted else None
+    learner = learner_of(model, X, y, weights)
     order = np.random.default_rng(3).permutation(90).astype(np.uint32)
     for seen, other in ((0, 30), (30, 0), (20, 35), (35, 20)):
         for rows, other_rows in (
