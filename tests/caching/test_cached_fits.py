@@ -84,7 +84,7 @@ def test_pipelines_share_fitted_beginnings():
         scoring="accuracy",
     )
     study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=8)
+    study.optimize(objective, n_trials=5)
     assert len(SlowPCA.fits) == 4 * len(
         {trial.params["slowpca__n_components"] for trial in study.trials}
     )
@@ -123,8 +123,7 @@ def refitted(estimator, X, y):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
-@pytest.mark.parametrize("scoring", ["accuracy", refitted])
-@pytest.mark.parametrize("first", [Pipeline, BothWays])
+@pytest.mark.parametrize(("first", "scoring"), [(Pipeline, refitted), (BothWays, "accuracy")])
 def test_beginnings_are_those_of_the_training_rows(first, scoring):
     cache, cv = ModelCache(), StratifiedKFold(3)
     for kind, C in ((first, 1.0), (Pipeline, 0.1), (BothWays, 0.01), (Pipeline, 0.001)):
@@ -277,13 +276,13 @@ def test_a_beginning_belongs_to_its_rows_its_steps_and_their_order():
         make_pipeline("passthrough", SelectKBest(k=3), LogisticRegression()),
     ]
     turned = X_CLASSES[:, ::-1].copy()
-    for X, y, cv in (
-        (X_CLASSES, Y_CLASSES, StratifiedKFold(3)),
-        (X_CLASSES, Y_CLASSES, KFold(3)),
-        (turned, Y_CLASSES, StratifiedKFold(3)),
-        (X_CLASSES, swapped, StratifiedKFold(3)),
+    for X, y, cv, tried in (
+        (X_CLASSES, Y_CLASSES, StratifiedKFold(3), pipelines),
+        (X_CLASSES, Y_CLASSES, KFold(3), pipelines[:1]),
+        (turned, Y_CLASSES, StratifiedKFold(3), pipelines[2:3]),
+        (X_CLASSES, swapped, StratifiedKFold(3), pipelines[5:]),
     ):
-        for pipeline in pipelines:
+        for pipeline in tried:
             scoring = "r2" if isinstance(pipeline[-1], Lasso) else "accuracy"
             options = {"cv": cv, "scoring": scoring}
             found = value_of(pipeline, X, y, cache=cache, **options)

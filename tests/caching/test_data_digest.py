@@ -12,7 +12,6 @@ from uuid import UUID
 
 import numpy as np
 import pandas
-from processes import printed_by_a_new_python
 import pytest
 from scipy import sparse
 
@@ -94,6 +93,7 @@ def everything():
 
 
 def digest_of_everything():
+    """Return a digest that test_persistent_keys.py compares with that of another process."""
     X = everything()
     csr = sparse.csr_array(np.eye(3))
     return data_digest(
@@ -113,16 +113,19 @@ def test_columns_of_all_types_have_digests_of_their_own():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", COLUMNS)
-def test_another_cell_is_another_digest(name):
-    frame = everything()
-    digest = data_digest(frame)
-    assert data_digest(frame.copy()) == digest
-    # The three cells in another order, and the last one repeated.
-    for rows in ([1, 0, 2], [2, 1, 0], [2, 1, 2]):
-        moved = frame[name].iloc[rows].set_axis(frame.index)  # of the same type in all versions
-        changed = frame.assign(**{name: moved})
-        assert (data_digest(changed) == digest) == changed.equals(frame)
+def test_another_cell_is_another_digest():
+    whole = everything()
+    digest = data_digest(whole)
+    assert data_digest(whole.copy()) == digest
+    for name in COLUMNS:
+        frame = whole[["float64", name]] if name != "float64" else whole[[name]]
+        digest = data_digest(frame)
+        # The three cells in another order, and the last one repeated.
+        for rows in ([1, 0, 2], [2, 1, 0], [2, 1, 2]):
+            # Of the same type in all versions.
+            moved = frame[name].iloc[rows].set_axis(frame.index)
+            changed = frame.assign(**{name: moved})
+            assert (data_digest(changed) == digest) == changed.equals(frame), name
 
 
 @pytest.mark.parametrize("number", ["float64", "float32", "int64"])
@@ -315,14 +318,6 @@ def test_a_list_is_the_array_that_estimators_make_of_it():
 )
 def test_other_data_have_no_digest(data):
     assert data_digest(data) is None
-
-
-@pytest.mark.slow
-def test_digests_are_the_same_in_another_process():
-    assert (
-        printed_by_a_new_python("test_data_digest", "digest_of_everything")
-        == digest_of_everything()
-    )
 
 
 def test_nan_is_not_a_missing_value():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from enum import Enum
 from fractions import Fraction
+from functools import cache
 from hashlib import sha256
 import importlib
+from importlib.metadata import distributions
+from importlib.metadata import packages_distributions
 from importlib.metadata import version
 from pathlib import Path
 import shutil
@@ -120,13 +123,16 @@ def test_requests_for_metadata_are_part_of_a_key():
     assert again in keys
 
 
-def digest_of_keys():
-    return sha256(b"".join(map(lasting_key, ESTIMATORS))).hexdigest()
+def digests():
+    from test_data_digest import digest_of_everything
+
+    return sha256(b"".join(map(lasting_key, ESTIMATORS))).hexdigest() + digest_of_everything()
 
 
 @pytest.mark.slow
-def test_keys_are_the_same_in_another_process():
-    assert printed_by_a_new_python("test_persistent_keys", "digest_of_keys") == digest_of_keys()
+def test_keys_and_digests_of_data_are_the_same_in_another_process(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    assert printed_by_a_new_python("test_persistent_keys", "digests") == digests()
 
 
 def test_keys_of_gradient_boosting_libraries():
@@ -159,12 +165,12 @@ def test_pandas_missing_value_is_a_parameter():
         (SVC(random_state=np.random.RandomState(0)), "RandomState"),
         (KFold(3, shuffle=True, random_state=np.random.RandomState(0)), "RandomState"),
         (np.random.default_rng(0), "Generator"),
-        (np.random.rand, "has no key"),
-        (iter([1, 2]), "has no key"),
+        (np.random.rand, "cannot be hashed"),
+        (iter([1, 2]), "cannot be hashed"),
         ((number for number in [1]), "cannot be pickled"),
         (FrozenEstimator(SVC()), "may copy more than its parameters"),
-        (np.ma.masked_array([1, 2], [True, False]), "has no key"),
-        (Fraction(1, 3), "has no key"),
+        (np.ma.masked_array([1, 2], [True, False]), "cannot be hashed"),
+        (Fraction(1, 3), "cannot be hashed"),
     ],
 )
 def test_what_may_be_something_else_tomorrow_has_no_key(value, why):
@@ -215,12 +221,26 @@ def test_keys_within_a_process_know_foreign_classes_by_a_token():
 # Below: distributions that are made up, each of one module with the class Model.
 
 
+@cache
+def packages_of_others():
+    return packages_distributions()  # takes a third of a second
+
+
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """Return a function that installs a distribution and imports its modules."""
     folder = tmp_path / "site-packages"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
+
+    def packages():
+        found = dict(packages_of_others())
+        for one in distributions(path=[str(folder)]):
+            for top in {file.parts[0].removesuffix(".py") for file in one.files}:
+                found[top] = [*found.get(top, []), one.metadata["Name"]]
+        return found
+
+    monkeypatch.setattr(code, "_packages", packages)
 
     def install(modules, version="1.0", name="made-up", direct_url=None, base="", at=folder):
         about = folder / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -236,13 +256,13 @@ def installed(tmp_path, monkeypatch):
             lines.append(f"{module.replace('.', '/')}.py,sha256=0,1\n")
             sys.modules.pop(module, None)
         (about / "RECORD").write_text("".join(lines))
-        for cached in (code._packages, code.installed_version, code.is_fixed):
+        for cached in (code.installed_version, code.is_fixed):
             cached.cache_clear()
         importlib.invalidate_caches()
         return [importlib.import_module(module).Model for module in modules]
 
     yield install
-    for cached in (code._packages, code.installed_version, code.is_fixed):
+    for cached in (code.installed_version, code.is_fixed):
         cached.cache_clear()
     for module in [name for name in sys.modules if name.startswith("made_up")]:
         del sys.modules[module]
