@@ -54,6 +54,12 @@ def filled(fill):
     return with_trials(fill(n_folds=10))
 
 
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Publish notes alone, because figures take most of the time."""
+    monkeypatch.setattr(report, "FIGURES", {})
+
+
 def with_trials(filled):
     """Return a study of 12 trials: trial 7 is the best, 3 is infinite, 5 is pruned."""
     distributions = {
@@ -95,6 +101,7 @@ def cells(note):
     return [[cell.replace("&emsp;", "").strip() for cell in row.split("|")[1:-1]] for row in rows]
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 def test_the_note_names_learner_edge_and_optunas_time(binary, tmp_path):
     store = f"sqlite:///{tmp_path / 'store.db'}"
@@ -167,6 +174,7 @@ class StopsAfterOneFold(optuna.pruners.BasePruner):
         return trial.number == 1
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 def test_the_note_says_what_pruning_saves_of_fits(binary, tmp_path):
     store = f"sqlite:///{tmp_path / 'store.db'}"
@@ -198,6 +206,7 @@ def figures_of(study):
     return optuna_dashboard._custom_plot_data.get_plotly_graph_objects(attributes)
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 def test_the_note_says_what_and_how_well(filled):
     note = note_of(filled)
@@ -235,6 +244,7 @@ def test_the_note_says_what_and_how_well(filled):
     assert "**baseline**" not in facts  # the study does not know it
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("direction", "baseline", "better"),
@@ -244,10 +254,7 @@ def test_the_note_says_what_and_how_well(filled):
         ("maximize", 0.35, "2 of 3 complete trials"),
     ],
 )
-def test_the_note_compares_with_a_constant_prediction(
-    fill, direction, baseline, better, monkeypatch
-):
-    monkeypatch.setattr(report, "FIGURES", {})  # they take most of the time
+def test_the_note_compares_with_a_constant_prediction(fill, direction, baseline, better):
     filled = fill(direction=direction)
     for score in (0.3, 0.4, 0.5):
         filled.add([score] * 10)
@@ -258,6 +265,7 @@ def test_the_note_compares_with_a_constant_prediction(
     )
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 def test_the_note_says_how_sure_the_choice_is(fill):
     """Trial 1 is the best; trial 2 has a larger alpha, and is within one standard error."""
@@ -282,6 +290,7 @@ def test_the_note_says_how_sure_the_choice_is(fill):
     assert "Differences are paired by folds" in note
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 def test_settings_that_differ_are_all_named(fill):
     filled = fill()
@@ -305,11 +314,10 @@ HOSTILE = [
     f"{dashboard.BEGIN} {dashboard.END}",
     "|||",
 ]
-FEW_WITH_FIGURES = HOSTILE[:1]
 
 
 def published(folder, name):
-    """Return the note of a study in which all names are this one."""
+    """Return the note, without figures, of a study in which all names are this one."""
     filled = FilledStudy(
         f"sqlite:///{folder / 'store.db'}", n_folds=4, learner=name, scoring=name, cv=name
     )
@@ -317,8 +325,10 @@ def published(folder, name):
     for i in range(3):
         scores = np.array([0.1, 0.2, 0.3, 0.2]) + 0.1 * i
         filled.add(scores, {name: name, "alpha": 0.1 * i}, distributions)
-    for _ in range(2):  # in place of the one before
-        dashboard.publish(filled.study, filled.store)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "FIGURES", {})
+        for _ in range(2):  # in place of the one before
+            dashboard.publish(filled.study, filled.store)
     return optuna_dashboard.get_note(filled.study)
 
 
@@ -329,10 +339,8 @@ def plain(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path, monkeypatch):
+def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path):
     """Outside of code nothing of a hostile name is left, and no name begins a line."""
-    if name not in FEW_WITH_FIGURES:  # they take most of the time
-        monkeypatch.setattr(report, "FIGURES", {})
     note = published(tmp_path, name)
     assert len(note.splitlines()) == len(plain.splitlines())
     assert [line[:5] for line in note.splitlines()] == [line[:5] for line in plain.splitlines()]
@@ -347,10 +355,11 @@ def test_names_are_shown_and_not_read_as_markdown(name, plain, tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
+def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled, monkeypatch):
     study = filled.study
     optuna_dashboard.save_note(study, "Above.")
     dashboard.publish(study, filled.store)
+    monkeypatch.setattr(report, "FIGURES", {})  # they take most of the time
     first = optuna_dashboard.get_note(study)
     assert first.startswith("Above.\n\n")
     assert list(figures_of(study)) and set(figures_of(study)) == set(FIGURES)
@@ -360,6 +369,7 @@ def test_publishing_again_replaces_and_keeps_what_the_user_wrote(filled):
     optuna_dashboard.save_note(study, "Above.\n\n" + first.partition("Above.\n\n")[2][:200])
     dashboard.publish(study, filled.store)  # a note that was cut is mended
     assert optuna_dashboard.get_note(study) == first
+    monkeypatch.undo()
     optuna_dashboard.save_note(study, first + "\n\nBelow.")
     filled.add([0.0] * 10, {"alpha": 0.5}, {"alpha": FloatDistribution(1e-6, 1e6, log=True)})
     dashboard.publish(study, filled.store)
@@ -391,6 +401,7 @@ def test_a_study_with_nothing_to_say(fill):
     assert set(figures_of(filled.study)) == set(FIGURES)
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 def test_the_note_says_how_far_running_trials_are(filled):
     line = "models are trained: 2.2 of 4.2 readings in 8 s, 9 s left"
@@ -406,6 +417,7 @@ def test_the_note_says_how_far_running_trials_are(filled):
     assert line not in optuna_dashboard.get_note(filled.study)
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.slow
 def test_the_lines_to_copy_make_the_best_model(tmp_path):
     rng = np.random.default_rng(0)
@@ -483,7 +495,6 @@ def test_note_and_figures_are_on_the_pages(fill, tmp_path):
     with served(f"sqlite:///{tmp_path / 'study.db'}") as address:
         note = page(f"{address}/studies/1/note", tmp_path / "profile")
         study = page(f"{address}/studies/1", tmp_path / "profile")
-        table = page(f"{address}/studies/1/smartSelection", tmp_path / "profile")
 
     text = text_of(note)
     assert "My own words." in text
@@ -505,10 +516,8 @@ def test_note_and_figures_are_on_the_pages(fill, tmp_path):
             assert len(re.findall(r'class="point\b', card)) == 2 * 13
             assert len(re.findall(r'class="yerror\b', card)) == 2 * 11
 
-    assert "Param alpha" in table
 
-
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example(tmp_path, monkeypatch, capsys):
     path = Path(__file__).resolve().parents[2] / "examples" / "dashboard.py"
     assert len(path.read_text().splitlines()) < 60

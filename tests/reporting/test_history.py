@@ -238,6 +238,7 @@ def test_the_oldest_first(database, recorded):
     assert load_fold_scores(database)["trial_number"].tolist() == [1] * 10 + [2] * 10 + [3] * 10
 
 
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 @pytest.mark.slow
 def test_more_evaluations_than_one_statement_names(database, recorded):
     runs = [recorded([i], trial_number=i, n_folds=1) for i in range(520)]
@@ -407,11 +408,9 @@ def good_and_bad(url, make_evaluation, column, value, n_folds=10):
     [
         ("parameters", "'{'"),
         ("parameters", "'[1]'"),
-        ("parameters", "5"),
         ("parameters", f"'{'[' * 10_000}'"),
         ("versions", "'no'"),
         ("created_at", "'x'"),
-        ("created_at", "3"),
         ("created_at", "'99999-01-01 00:00:00'"),
         ("n_folds", "'a'"),
         ("n_folds", "0"),
