@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 import re
 import socket
-import subprocess
 import sys
 import time
 from urllib.request import urlopen
 
+from dask_processes import run_in
 import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from postgres_server import postgres_binaries
 from postgres_server import PostgresServer
+from processes import SERVER
 import pytest
 
 from optuna_treecv.history import load_evaluations
@@ -96,39 +96,36 @@ class Cluster:
         ]
         script = CLUSTER / here[1] if here[0] == "python" else None
         program = Path(sys.executable).with_name(here[0])  # of this environment
-        return [program, *here[1:]] if script is None else [sys.executable, script, *here[2:]]
+        return [program, *here[1:]] if script is None else [script, *here[2:]]
 
-    def start(self, name):
-        output = open(self.folder / f"{name}-{len(self.running)}", "w+")
-        environment = {**os.environ, **SERVICES[name]["environment"]}
-        process = subprocess.Popen(
-            self.command(name), cwd=self.folder, env=environment, stdout=output, stderr=output
-        )
+    def start(self, name, *more):
+        output = f"{name}-{len(self.running)}"
+        line = [*self.command(name), *more]
+        arguments = (self.folder, line, SERVICES[name]["environment"], output)
+        process = SERVER.Process(target=run_in, args=arguments)
+        process.start()
         self.running.append((process, output))
         return process
 
     def finish(self, process):
-        code = process.wait(300)
-        assert code == 0, Path(dict(self.running)[process].name).read_text()
+        process.join(300)
+        assert process.exitcode == 0, (self.folder / dict(self.running)[process]).read_text()
 
     def end(self):
-        for process, output in self.running:
+        for process, _ in self.running:
             process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            output.close()
+            process.join(20)
+            process.kill()
+            process.join()
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """Return the services, of which PostgreSQL runs already, and the URL of its database."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Return the services, of which PostgreSQL and the study run already, and the URL of both."""
     psycopg = pytest.importorskip("psycopg")
     if (binaries := postgres_binaries()) is None:
         pytest.skip("no PostgreSQL server here: Debian's package is postgresql")
-    here = Cluster(tmp_path)
+    here = Cluster(tmp_path_factory.mktemp("cluster"))
     server = PostgresServer(binaries, port=int(here.ports["5432"]))
     try:
         program, *options = SERVICES["postgres"]["command"]
@@ -139,6 +136,7 @@ def cluster(tmp_path):
         with psycopg.connect(**at, dbname="postgres", autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}")
         user = SERVICES["postgres"]["environment"]["POSTGRES_USER"]
+        here.finish(here.start("study"))
         yield here, f"postgresql+psycopg://{user}@127.0.0.1:{server.port}/{name}"
         here.end()
         server.stop()
@@ -150,7 +148,6 @@ def cluster(tmp_path):
 @pytest.mark.slow
 def test_the_commands_of_a_study(cluster):
     here, url = cluster
-    here.finish(here.start("study"))
     dashboard = here.start("dashboard")
     for worker in [here.start("worker") for _ in range(2)]:
         here.finish(worker)
@@ -167,7 +164,7 @@ def test_the_commands_of_a_study(cluster):
                 assert b'"workers"' in answer.read()
             break
         except OSError:
-            assert dashboard.poll() is None and time.monotonic() < latest
+            assert dashboard.is_alive() and time.monotonic() < latest
             time.sleep(0.2)
 
 
@@ -176,9 +173,9 @@ def test_the_commands_of_rows_on_dask(cluster):
     distributed = pytest.importorskip("distributed")
     here, url = cluster
     n_workers = SERVICES["dask-worker"]["deploy"]["replicas"]
-    here.finish(here.start("study"))
-    for name in ["scheduler", *["dask-worker"] * n_workers]:
-        here.start(name)
+    here.start("scheduler")
+    for _ in range(n_workers):
+        here.start("dask-worker", "--no-nanny")  # which would start one more Python
     with distributed.Client(f"tcp://127.0.0.1:{here.ports['8786']}", timeout=60) as client:
         client.wait_for_workers(n_workers, timeout=60)
     here.finish(here.start("rows"))

@@ -182,9 +182,10 @@ def killed_once(cluster, in_memory, expected, share):
 @pytest.mark.parametrize(
     "cluster, share",
     [
-        ("nanny", "shuffle"),
+        pytest.param("nanny", "shuffle", marks=pytest.mark.nightly),
         pytest.param("nanny", 0.5, marks=pytest.mark.nightly),
         pytest.param("no-nanny", 0.0, marks=pytest.mark.nightly),
+        ("no-nanny", "shuffle"),
         ("no-nanny", 1.0),
     ],
     indirect=["cluster"],
@@ -266,10 +267,9 @@ def test_a_scheduler_that_goes_away_is_an_error(in_memory, tmp_path, monkeypatch
     processes = Processes(tmp_path)
     try:
         scheduler, address = processes.start_scheduler()
-        for _ in range(2):
-            processes.start_worker(address, "--no-nanny")
+        processes.start_worker(address, "--no-nanny")
         with distributed.Client(address, timeout=LIMIT, set_as_default=False) as client:
-            client.wait_for_workers(2, timeout=LIMIT)
+            client.wait_for_workers(1, timeout=LIMIT)
             rows = rows_of(in_memory, client)
             scores(LANES, rows)
             if is_asked:  # it goes while it is asked for a result

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import contextmanager
 from contextlib import suppress
 import json
+from multiprocessing.process import BaseProcess
 import os
 from pathlib import Path
+import runpy
 import signal
-import subprocess
 import sys
 import time
 from typing import Any
+
+from processes import SERVER
 
 # Longer than this, nothing may take: seconds.
 LIMIT = 60
@@ -31,25 +35,20 @@ class Processes:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[BaseProcess] = []
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dask", *arguments],
-            cwd=self._folder,
-            env={
-                **os.environ,
-                "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "critical",
-                "PYTHONPATH": str(Path(__file__).parent),
-            },
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a nanny and its worker are ended together
-        )
+    def start(self, *arguments: str) -> BaseProcess:
+        line = [Path(sys.executable).with_name("dask"), *arguments]
+        environment = {
+            "DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "critical",
+            "PYTHONPATH": str(Path(__file__).parent),  # of the worker of a nanny
+        }
+        process = SERVER.Process(target=run_in, args=(self._folder, line, environment))
+        process.start()
         self._running.append(process)
         return process
 
-    def start_scheduler(self) -> tuple[subprocess.Popen[bytes], str]:
+    def start_scheduler(self) -> tuple[BaseProcess, str]:
         """Start a scheduler; return its process and its address."""
         file = self._folder / "scheduler.json"
         options = "--port 0 --no-dashboard --host 127.0.0.1 --scheduler-file".split()
@@ -64,7 +63,21 @@ class Processes:
         for process in self._running:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.join()
+
+
+def run_in(
+    folder: Path, line: Sequence[Path | str], environment: dict[str, str], output: str = os.devnull
+) -> None:
+    """Run a line of a shell, whose program is in Python, in this process."""
+    os.setsid()  # a nanny and its worker are ended together
+    os.chdir(folder)
+    os.environ.update(environment)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    sys.argv = [str(word) for word in line]
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def until(condition: Callable[[], Any]) -> None:
