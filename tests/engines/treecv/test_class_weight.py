@@ -206,7 +206,7 @@ def test_balanced_is_the_inverse_frequency_among_the_rows_so_far(estimator, n_cl
 @pytest.mark.slow
 @pytest.mark.parametrize(
     *spread(
-        2, estimator=CLASSIFIERS, is_weighted=[False, True], order=["fixed", "random"], cv=[7, 90]
+        4, estimator=CLASSIFIERS, is_weighted=[False, True], order=["fixed", "random"], cv=[7, 90]
     ),
     ids=said,
 )
