@@ -117,7 +117,15 @@ ENCODED = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(*pairs(steps=ONCE, estimator=ENCODED, n_folds=[4, 9]), ids=said)
+@pytest.mark.parametrize(
+    ("steps", "estimator", "n_folds"),
+    [
+        (steps, ENCODED[(number + other) % 4], [4, 6][other // 2])
+        for number, steps in enumerate(ONCE)
+        for other in (0, 2)
+    ],
+    ids=said,
+)
 def test_categories_may_be_encoded_once(steps, estimator, n_folds, table, training_paths):
     X, y = table
     steps = ONCE[steps]
@@ -324,7 +332,7 @@ class Branch:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_any_mixture_of_steps_is_that_by_hand(data):
     kinds = data.draw(st.lists(st.sampled_from(BRANCHES), min_size=1, max_size=5))

@@ -473,10 +473,10 @@ def test_steps_that_may_overwrite_rows_change_nothing(steps, is_frame, learner, 
         names = (name for name in pipeline.get_params() if name.endswith("__copy"))
         if copies:
             pipeline.set_params(**dict.fromkeys(names, True))
-        one = tree_cross_validate(pipeline, X, y, cv=6, n_epochs=1)
-        found.append([one.test_score, tree_cross_val_predict(pipeline, X, y, cv=6)])
-        grid = {f"{pipeline.steps[-1][0]}__alpha": [1e-4, 1e-2]}
-        search = TreeCVSearchCV(pipeline, param_grid=grid, cv=4, random_state=0).fit(X, y)
+        one = tree_cross_validate(pipeline, X, y, cv=3, n_epochs=1)
+        found.append([one.test_score, tree_cross_val_predict(pipeline, X, y, cv=3)])
+        grid = {f"{pipeline.steps[-1][0]}__alpha": [1e-2]}
+        search = TreeCVSearchCV(pipeline, param_grid=grid, cv=2, random_state=0).fit(X, y)
         found[-1] += [search.cv_results_["mean_test_score"], search.predict(before.copy())]
         np.testing.assert_array_equal(X, before)
     for with_copies, without in zip(*found, strict=True):
