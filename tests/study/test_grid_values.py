@@ -34,8 +34,8 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.study.space import axis_of
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(150, 8))
-Y = (X[:, 0] + X[:, 1] + RNG.normal(size=150) > 0).astype(int)
+X = RNG.normal(size=(60, 8))
+Y = (X[:, 0] + X[:, 1] + RNG.normal(size=60) > 0).astype(int)
 CV = KFold(3)
 TREE = DecisionTreeClassifier(random_state=0)
 
@@ -120,13 +120,13 @@ LISTS = st.lists(VALUES, min_size=1, max_size=5)
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(a=LISTS, b=LISTS)
 def test_any_grid_is_that_of_grid_search(a, b):
     assert_is_grid_search(Typed(), [{"a": [*a, "end"], "b": b}, {"a": b}])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(values=LISTS, are_choices=st.booleans())
 def test_codes_are_told_apart_by_optuna_and_by_json(values, are_choices):
     axis = axis_of(values, are_choices=are_choices)
@@ -286,7 +286,7 @@ def test_values_come_back_as_they_were_given(kind, tmp_path):
     name, network = "hidden_layer_sizes", MLPClassifier(max_iter=3, random_state=0)
     space = {name: chosen_by_hand() if kind == "distribution" else SIZES}
     spaces = {"param_grid" if kind == "grid" else "param_distributions": space}
-    storage = f"sqlite:///{tmp_path}/study.db"
+    storage = f"sqlite:///{tmp_path}/study.db" if kind == "list" else "sqlite://"
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Choices for")
         search = TreeCVSearchCV(

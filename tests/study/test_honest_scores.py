@@ -151,7 +151,7 @@ def test_the_correction_is_that_of_bbc_cv():
     losses = (generator.random((7, 300)) < 0.3).astype(float)
     shares = np.full(300, 1 / 300)
     expected = []
-    for _ in range(4000):
+    for _ in range(2500):
         rows = generator.integers(300, size=300)
         best = losses[:, rows].mean(axis=1).argmin()
         lacking = np.setdiff1d(np.arange(300), rows)
@@ -322,7 +322,7 @@ def drifting(n_rows):
 @pytest.mark.parametrize(
     ("data", "cv", "scoring", "why"),
     [
-        (drifting(600), TimeSeriesSplit(5), "absolute_error", "neighbouring runs of 5 test rows"),
+        (drifting(600), TimeSeriesSplit(5), "absolute_error", "adjacent blocks of 5 test rows"),
         (drifting(60), TimeSeriesSplit(5), "absolute_error", "at least 100 test rows"),
         (drifting(200), TimeSeriesSplit(5), "r2", "folds of time-ordered splits are not"),
         (

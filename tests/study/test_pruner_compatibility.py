@@ -31,7 +31,7 @@ from optuna_treecv.study.space import Space
 
 ALPHA = {"alpha": FloatDistribution(1e-6, 1e2, log=True)}
 DEPTH = {"max_depth": IntDistribution(1, 6)}
-X, Y = data_of(300, 4)
+X, Y = data_of(120, 4)
 
 
 def objective_of(estimator=None, **options):

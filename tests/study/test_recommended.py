@@ -5,14 +5,13 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-import subprocess
-import sys
 
 import numpy as np
 import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
+from processes import Script
 import pytest
 from sklearn.base import is_classifier
 from sklearn.linear_model import Lasso
@@ -49,7 +48,7 @@ def class_of(package, name):
 
 
 def rows(seed=0):
-    X = np.random.default_rng(seed).normal(size=(160, 4))
+    X = np.random.default_rng(seed).normal(size=(100, 4))
     return X, X @ [1.0, -2.0, 0.5, 0.0] + 0.3 * X[:, 0] ** 2
 
 
@@ -70,6 +69,7 @@ def test_the_estimator_takes_the_ends_of_its_space_and_what_lies_between(package
     y = (y > 0).astype(int) if is_classifier(kind()) else y
     y = None if name == "StreamingGaussianDensity" else y
     given = {key: 5 for key in ("n_estimators", "max_iter") if key in space}
+    given |= {key: 5 for key in ("n_estimators",) if key in kind().get_params()}
     estimator = kind(**given, **quiet)
     objective = treecv_objective(estimator, X, y, param_distributions="auto", cv=2, batch_size=1)
     left = {key: one for key, one in space.items() if key not in given}
@@ -80,8 +80,8 @@ def test_the_estimator_takes_the_ends_of_its_space_and_what_lies_between(package
     study = optuna.create_study(
         direction=objective.direction, sampler=optuna.samplers.RandomSampler(seed=0)
     )
-    study.optimize(objective, n_trials=2)
-    assert all(np.isfinite(trial.value) for trial in study.trials)
+    study.optimize(objective, n_trials=1)
+    assert np.isfinite(study.best_value)
 
 
 @pytest.mark.slow
@@ -198,7 +198,9 @@ def test_libraries_of_other_learners_are_imported_by_their_users_alone(tmp_path)
         "others = {'lightgbm', river, 'river', 'xgboost'}\n"
         "assert not others & {*sys.modules}\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+    (tmp_path / "script.py").write_text(code)
+    script = Script(tmp_path / "script.py", folder=tmp_path)
+    assert script.wait(60) == 0, script.stderr.read()
 
 
 def said(distribution):

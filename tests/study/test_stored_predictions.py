@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
 import pickle
 
 import numpy as np
 from optuna.distributions import FloatDistribution
-from pairs import pairs
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -136,7 +136,7 @@ SCALED = {
         ("csr", sparse.csr_matrix(X)),
     ]
 }
-CASES = SCALED | {
+PLAIN = {
     "flipping": (Flipping(), {"flips": [True, False]}, X),
     "drawing": (Drawing(), {"shift": [0.0, 0.1]}, X),
     "random state": (
@@ -147,16 +147,19 @@ CASES = SCALED | {
 }
 
 
+SCORINGS = ["accuracy", "error", ["f1", "accuracy"], [pooled("accuracy"), "accuracy"]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(
-        case=CASES,
-        scoring=["accuracy", "error", ["f1", "accuracy"], [pooled("accuracy"), "accuracy"]],
-        keep_outputs=["auto", "all"],
-    )
+    ("case", "scoring", "keep_outputs"),
+    [
+        *product(["array", "flipping", "drawing"], SCORINGS, ["all"]),
+        *product(["frame", "csr", "random state"], SCORINGS[2:], ["auto"]),
+    ],
 )
 def test_no_score_changes(case, scoring, keep_outputs):
-    estimator, grid, rows = CASES[case]
+    estimator, grid, rows = (SCALED | PLAIN)[case]
     options = {"scoring": scoring}
     if isinstance(scoring, list):
         options["optimize"] = "accuracy"
