@@ -61,7 +61,7 @@ def table(n: int, d: int, kind: str, seed: int) -> Any:
 def splitter(kind: str, n: int, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     return {
-        "folds": KFold(4, shuffle=True, random_state=seed),
+        "folds": KFold(3, shuffle=True, random_state=seed),
         "groups": PredefinedSplit(np.concatenate([[0, 1, 2], rng.integers(-1, 3, n - 3)])),
         "time": TimeSeriesSplit(3),
         "random": ShuffleSplit(3, test_size=0.3, random_state=seed),
@@ -149,7 +149,7 @@ def test_equal_distances_of_sparse_rows_are_chosen_among_as_in_fits():
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=45, deadline=None)
 @given(cases())
 def test_all_settings_are_those_of_fits(case: Any) -> None:
     models, X, y, cv = case

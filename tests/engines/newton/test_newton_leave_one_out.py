@@ -142,7 +142,7 @@ def test_rows_of_mean_losses(model: Any, is_weighted: bool) -> None:
     X = rng.normal(size=(60, 4))
     y = rng.poisson(np.exp(0.5 * X[:, 0] + 1)) + 1.0
     weights = rng.uniform(0.5, 3, 60) if is_weighted else None
-    assert_rows(model, X, y, None, weights, "predict")
+    assert_rows(model, X, y, some_rows(60, 15), weights, "predict")
 
 
 @pytest.mark.slow
@@ -251,7 +251,7 @@ def test_a_large_table_begins_at_a_part_of_its_rows() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [LogisticRegression(class_weight="balanced"), LinearSVC()])
 def test_few_rows_of_other_models_are_folds(model: Any) -> None:
-    X, y = cancer(80)
+    X, y = cancer(40)
     options: dict[str, Any] = {"cv": LeaveOneOut(), "scoring": "accuracy"}
     ours = tree_cross_validate(model, X, y, method="newton", **options)
     theirs = tree_cross_validate(clone(model).set_params(tol=1e-8), X, y, method="fit", **options)
@@ -260,8 +260,8 @@ def test_few_rows_of_other_models_are_folds(model: Any) -> None:
 
 @pytest.mark.slow
 def test_many_folds() -> None:
-    X, y = cancer(300)
-    options: dict[str, Any] = {"cv": KFold(150), "scoring": pooled("neg_log_loss")}
+    X, y = cancer(150)
+    options: dict[str, Any] = {"cv": KFold(75), "scoring": pooled("neg_log_loss")}
     ours = tree_cross_validate(LogisticRegression(), X, y, method="newton", **options)
     theirs = tree_cross_validate(converged(LogisticRegression()), X, y, method="fit", **options)
     assert ours.mean == pytest.approx(theirs.mean, abs=OF_MEAN)
