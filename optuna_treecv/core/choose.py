@@ -203,12 +203,13 @@ def ask_engines(
         declined.append(answer)
     if not declined or data.is_remote:
         nearest = most_relevant(declined) if declined else None
-        reason = "this method cannot train models on remote rows"
+        reason = "its rows must be in one process"
         if nearest is not None:
             reason = nearest.reason if nearest.relevance == 2 else declined[-1].reason
         raise ValueError(
-            f"X must be in the memory of this process for {name_of(request.estimator)} with "
-            f"{method=}, got {type(data.X).__name__}: {reason}."
+            f"X must be in the memory of this process, got {type(data.X).__name__}, because "
+            f"{name_of(request.estimator)} cannot be evaluated by {method=} on remote rows: "
+            f"{reason}."
         )
 
 
@@ -253,8 +254,8 @@ def check_scoring(request: Request, plan: Plan) -> None:
     for metric in scoring.metrics:
         if has_columns and not isinstance(metric, Scorer):
             raise ValueError(
-                f"scoring must be either a callable scorer(estimator, X, y) or the name of a "
-                f"scorer, such as 'accuracy', if y has shape {request.data.y.shape}, got "
+                "scoring must be the name of a scorer, such as 'accuracy', or a callable "
+                f"scorer(estimator, X, y), for y of shape {request.data.y.shape}, got "
                 f"{metric.name!r}."
             )
         scorer = metric.of if isinstance(metric, Pooled) else metric

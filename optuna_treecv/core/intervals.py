@@ -256,14 +256,14 @@ def _check_method_without_row_scores(scores: Scores, method: str) -> None:
     """Raise an error unless ``method`` is possible for a score that is not a mean over rows."""
     if reason := _reason_against_nadeau_bengio(scores.tested):
         raise ValueError(
-            f"no interval is available for {scores.name!r} on {reason}, because 'bayle' and "
-            "'hoeffding' need a score that is a mean over rows, and 'nadeau_bengio' needs "
+            f"no interval is available for scoring={scores.name!r} on {reason}, because 'bayle' "
+            "and 'hoeffding' need a score that is a mean over rows, and 'nadeau_bengio' needs "
             "several folds whose training sets were drawn at random."
         )
     if method != "nadeau_bengio":
         raise ValueError(
-            f"method must be 'nadeau_bengio' for {scores.name!r}, got {method!r}, which needs a "
-            "score that is a mean over rows."
+            f"method must be 'nadeau_bengio' for scoring={scores.name!r}, got {method!r}, which "
+            "needs a score that is a mean over rows."
         )
 
 
@@ -292,9 +292,10 @@ def _hoeffding_half_width(scores: Scores, level: float, loss_range: Bounds) -> f
     half = width * sqrt(log(2 / (1 - level)) / (2 * n_rows))
     if 2 * half > width:
         warn_caller(
-            f"the interval of method='hoeffding' is wider than the range of {scores.name!r} "
-            f"({bounds[0]:g} to {bounds[1]:g}), because the smallest test set has only "
-            f"{n_rows:.4g} rows; use method='bayle' or larger test sets instead."
+            "the interval of method='hoeffding' is wider than the range of "
+            f"scoring={scores.name!r} ({bounds[0]:g} to {bounds[1]:g}), because the smallest "
+            f"test set has only {n_rows:.4g} rows; use method='bayle' or larger test sets "
+            "instead."
         )
     return half
 
@@ -304,9 +305,9 @@ def _checked_range(loss_range: Bounds, scores: Scores) -> tuple[float, float]:
         row_range: tuple[float, float] | None = getattr(scores.metric, "row_range", None)
         if row_range is None:
             raise ValueError(
-                f"loss_range must be given for method='hoeffding' with {scores.name!r}, because "
-                "the score of a row is not bounded on both sides; use bounds that hold for every "
-                "row, for example loss_range=(0, 10), or (-10, 0) for negative scores."
+                f"loss_range must be given for method='hoeffding' with scoring={scores.name!r}, "
+                "because the score of a row is not bounded on both sides; use bounds that hold "
+                "for every row, for example loss_range=(0, 10), or (-10, 0) for negative scores."
             )
         return row_range
     try:

@@ -226,8 +226,8 @@ def reason_not_exchangeable(losses: Losses, tested: Tested, chosen: int) -> str:
     if (correlation := block_correlation(losses, chosen)) > _MAX_CORRELATION:
         n_rows = len(tested.rows) // losses.quarters[0].size
         return (
-            f"the losses of neighbouring runs of {n_rows} test rows have a correlation of "
-            f"{correlation:.2f}, so there are too few independent blocks of rows"
+            f"the losses of adjacent blocks of {n_rows} test rows have a correlation of "
+            f"{correlation:.2f}, so there are too few independent blocks"
         )
     return ""
 

@@ -134,8 +134,8 @@ class Database:
     def __getstate__(self) -> dict[str, Any]:
         if _is_memory(self._url):
             raise ValueError(
-                "store must be a SQLite file or a PostgreSQL database to be pickled, because no "
-                f"other process can access a database in memory, got {self}."
+                f"store {self} cannot be pickled, because no other process can access a database "
+                "in memory; use a SQLite file or a PostgreSQL database instead."
             )
         url = str(self) if self._make else self._url.render_as_string(hide_password=False)
         return {"url": url, "make": self._make}

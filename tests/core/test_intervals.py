@@ -194,7 +194,7 @@ def test_hoeffding_counts_the_rows_of_one_fold(binary):
     half = np.sqrt(np.log(2 / 0.1) / (2 * 27))  # 83 rows in folds of 27 or 28
     interval = result.interval("hoeffding", 0.9)
     assert interval.high == pytest.approx(min(1.0, result.mean + half), rel=1e-12)
-    with pytest.warns(UserWarning, match="wider than the range of 'error' .0 to 1"):
+    with pytest.warns(UserWarning, match="wider than the range of scoring='error' .0 to 1"):
         wide = tree_cross_validate(PegasosClassifier(), X, y, cv="loo").interval("hoeffding")
     assert (wide.low, wide.high) == (0.0, 1.0)
 
@@ -292,7 +292,7 @@ def test_no_range_and_no_scores(binary):
     with pytest.raises(ValueError, match="loss_range must be given for method='hoeffding'"):
         hinge.interval("hoeffding")
     auc = tree_cross_validate(PegasosClassifier(), *binary, cv=5, scoring="roc_auc")
-    with pytest.raises(ValueError, match="method must be 'nadeau_bengio' for 'roc_auc'"):
+    with pytest.raises(ValueError, match="method must be 'nadeau_bengio' for scoring='roc_auc'"):
         auc.interval("hoeffding")
     wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
     diverged = tree_cross_validate(wild, *binary, cv=5)
@@ -308,7 +308,7 @@ def test_no_range_and_no_scores(binary):
 def test_some_scores_have_no_interval(cv, binary):
     result = tree_cross_validate(PegasosClassifier(), *binary, cv=cv, scoring="roc_auc")
     for method in ("bayle", "nadeau_bengio", "hoeffding"):
-        with pytest.raises(ValueError, match="no interval is available for 'roc_auc' on "):
+        with pytest.raises(ValueError, match="no interval is available for scoring='roc_auc' on "):
             result.interval(method)
 
 

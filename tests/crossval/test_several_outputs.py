@@ -288,15 +288,8 @@ def test_the_tree_trains_estimators_of_several_targets(method, weights):
     """A learner that is insensitive to the order has the scores of scikit-learn's own fits."""
     cv, model = KFold(5), DummyRegressor()
     expected = scores_in_folds(model, cv, weights, weights)
-    found = tree_cross_validate(
-        MeanOfTargets(),
-        X,
-        FRAME,
-        cv=cv,
-        scoring=list(expected),
-        method=method,
-        sample_weight=weights,
-    )
+    options = {"cv": cv, "scoring": list(expected), "method": method, "sample_weight": weights}
+    found = tree_cross_validate(MeanOfTargets(), X, FRAME, **options)
     assert found.method == method
     for name, scores in expected.items():
         np.testing.assert_allclose(found.scores[name].test_score, scores, rtol=1e-9, atol=1e-9)
@@ -315,16 +308,13 @@ def test_no_target_of_a_fold_reaches_its_model():
 # Objectives
 
 
+ALPHA = {"alpha": FloatDistribution(1e-3, 1e3, log=True)}
+
+
 def test_an_objective_evaluates_refits_and_has_a_baseline():
     study = optuna.create_study()
-    objective = treecv_objective(
-        Ridge(),
-        X,
-        FRAME,
-        param_distributions={"alpha": FloatDistribution(1e-3, 1e3, log=True)},
-        cv=KFold(3),
-        sample_weight=WEIGHTS,
-    )
+    options = {"param_distributions": ALPHA, "cv": KFold(3), "sample_weight": WEIGHTS}
+    objective = treecv_objective(Ridge(), X, FRAME, **options)
     study.optimize(objective, n_trials=3)
     alpha = study.best_params["alpha"]
     expected = scores_in_folds(Ridge(alpha=alpha), KFold(3), WEIGHTS, WEIGHTS)["squared_error"]
@@ -339,14 +329,9 @@ def test_an_objective_evaluates_refits_and_has_a_baseline():
 
 
 def test_the_best_of_a_tree_predicts_all_targets():
-    objective = treecv_objective(
-        MLPRegressor(hidden_layer_sizes=(5,), max_iter=1),
-        X,
-        Y,
-        param_distributions={"alpha": FloatDistribution(1e-4, 1.0, log=True)},
-        cv=3,
-        report="folds",
-    )
+    model = MLPRegressor(hidden_layer_sizes=(5,), max_iter=1)
+    options = {"param_distributions": ALPHA, "cv": 3, "report": "folds"}
+    objective = treecv_objective(model, X, Y, **options)
     study = optuna.create_study()
     study.optimize(objective, n_trials=2)
     assert study.best_trial.user_attrs["treecv"]["method"] == "treecv"
@@ -419,7 +404,7 @@ def test_classifiers_that_take_columns_are_fitted(labels):
     )
     with pytest.raises(ValueError, match="^response_method must be 'predict' because y has"):
         tree_cross_val_predict(forest, X, labels, cv=folds, response_method="predict_proba")
-    with pytest.raises(ValueError, match="^scoring must be either .* if y has shape"):
+    with pytest.raises(ValueError, match="^scoring must be the name .* for y of shape"):
         tree_cross_validate(forest, X, labels, cv=folds)
 
 
@@ -461,14 +446,9 @@ def test_models_of_river():
 def test_a_search_may_set_the_estimator():
     steps = Pipeline([("scale", StandardScaler()), ("model", SVR())])
     ridge = Ridge()
-    objective = treecv_objective(
-        steps,
-        X,
-        Y,
-        param_distributions={"model": CategoricalDistribution([ridge])},
-        cv=KFold(3),
-        scoring="r2",
-    )
+    space = {"model": CategoricalDistribution([ridge])}
+    options = {"param_distributions": space, "cv": KFold(3), "scoring": "r2"}
+    objective = treecv_objective(steps, X, Y, **options)
     expected = cross_validate(steps.set_params(model=ridge), X, Y, cv=KFold(3))
     found = objective.evaluate({"model": ridge})
     np.testing.assert_allclose(found.test_score, expected["test_score"], rtol=1e-10)
@@ -529,7 +509,7 @@ class Wide(MeanOfTargets):
     ("y", "match"),
     [
         (np.zeros((N_ROWS, 0)), r"^y must have the shape \(n_rows,\) or \(n_rows, n_targets\), "),
-        (np.zeros((N_ROWS, 2, 2)), r"^scoring must be either .* if y has shape \(150, 2, 2\)"),
+        (np.zeros((N_ROWS, 2, 2)), r"^scoring must be the name .* for y of shape \(150, 2, 2\)"),
         (np.where(Y == Y[5, 1], np.nan, Y), "Input y contains NaN"),
         (Y[:-1], "inconsistent numbers of samples"),
         (Y.astype(str), "y must hold numbers for a regressor"),

@@ -306,7 +306,8 @@ def test_train_scores(scoring, n_jobs):
     options = {"refit": "f1"} if isinstance(scoring, list) else {}
     grid = {"max_depth": [1, 3]}
     tree = DecisionTreeClassifier(random_state=0)
-    beside(tree, grid, scoring=scoring, return_train_score=True, n_jobs=n_jobs, **options)
+    with parallel_config("threading"):
+        beside(tree, grid, scoring=scoring, return_train_score=True, n_jobs=n_jobs, **options)
 
 
 def test_train_scores_where_models_are_not_fitted():
@@ -385,7 +386,7 @@ def test_several_columns_of_classes_are_refused_where_they_are_not_fitted():
     X, y = make_multilabel_classification(100, random_state=0)
     tree, logistic = DecisionTreeClassifier(), LogisticRegression()
     for estimator, options, message in (
-        (tree, {"scoring": "error"}, "scoring must be either .* if y has shape"),
+        (tree, {"scoring": "error"}, "scoring must be the name .* for y of shape"),
         (logistic, {}, "y must have one column if it contains classes"),
         (tree, {"method": "standard"}, "y must be one column .* several columns of classes"),
     ):

@@ -388,17 +388,17 @@ def test_a_migration_that_fails_leaves_the_old_store(store_url, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("begin", ["nothing", "version 1", "version 3"])
+@pytest.mark.parametrize("begin", ["nothing", "version 1"])
 def test_processes_make_or_migrate_at_once(store_url, begin):
     if begin != "nothing":
         make_old(store_url, int(begin[-1]))
-    barrier = FORK.Barrier(6)
+    barrier = FORK.Barrier(4)
 
     def work(i: int) -> None:
         barrier.wait(120)
         assert version_of(Database(store_url)) == SCHEMA_VERSION
 
-    in_processes(6, work)
+    in_processes(4, work)
     database = Database(store_url)
     with database.reading() as session:
         assert session.scalar(select(func.count()).select_from(SCHEMA)) == 1
@@ -530,7 +530,7 @@ def test_a_pickled_one_makes_the_schema_where_it_arrives(tmp_path):
 
 def test_refuses_to_pickle_memory():
     database = Database(create_engine("sqlite://", poolclass=StaticPool))
-    with pytest.raises(ValueError, match="store must be a SQLite file .* no other process"):
+    with pytest.raises(ValueError, match="^store .* cannot be pickled, because no other process"):
         pickle.dumps(database)
 
 

@@ -36,9 +36,12 @@ class RiverLearner(Adapter):
             )
         if rows.classes is not None and not model._multiclass:
             if not set(rows.classes.tolist()) <= {False, True}:
+                advice = "river.multiclass.OneVsRestClassifier"
+                if len(rows.classes) == 2:
+                    advice = "LabelEncoder().fit_transform(y)"
                 raise ValueError(
                     f"y must hold False and True, or 0 and 1, for River's {model!s}, got "
-                    f"{rows.classes.tolist()}; use multiclass.OneVsRestClassifier instead."
+                    f"{rows.classes.tolist()}; use {advice} instead."
                 )
         super().__init__(estimator, rows, response_methods, seed)
 
