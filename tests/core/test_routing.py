@@ -118,15 +118,10 @@ def test_names_tell_arguments_of_fit_apart(binary):
 def test_arguments_without_a_name_are_not_shared(binary):
     X, y = binary
     cache = ModelCache()
+    params = {"column": X[:, 1], "table": [lambda: 0, lambda: 1]}
+    options = {"cv": FOLDS, "cache": cache, "params": params}
     for _ in range(2):
-        objective = treecv_objective(
-            lambda trial: NeedsExtra(),
-            X,
-            y,
-            cv=FOLDS,
-            cache=cache,
-            params={"column": X[:, 1], "table": [lambda: 0, lambda: 1]},
-        )
+        objective = treecv_objective(lambda trial: NeedsExtra(), X, y, **options)
         assert objective.evaluate({}).n_updates == 3 * len(y)
         assert objective.evaluate({}).n_updates == 0
 

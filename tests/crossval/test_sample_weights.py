@@ -163,24 +163,10 @@ def test_the_last_step_of_a_pipeline_gets_the_weights(binary, training_paths):
     X, y = binary
     weights = weights_of(len(y))
     pipeline = make_pipeline(StandardScaler(), SGDClassifier(random_state=0, max_iter=1))
-    found = tree_cross_val_predict(
-        pipeline,
-        X,
-        y,
-        cv=7,
-        stratify=False,
-        sample_weight=weights,
-        response_method="decision_function",
-    )
-    by_name = tree_cross_val_predict(
-        pipeline,
-        X,
-        y,
-        cv=7,
-        stratify=False,
-        response_method="decision_function",
-        params={"sgdclassifier__sample_weight": weights},
-    )
+    options = {"cv": 7, "stratify": False, "response_method": "decision_function"}
+    found = tree_cross_val_predict(pipeline, X, y, sample_weight=weights, **options)
+    params = {"sgdclassifier__sample_weight": weights}
+    by_name = tree_cross_val_predict(pipeline, X, y, params=params, **options)
     np.testing.assert_array_equal(by_name, found)
     for test, phases in training_paths(len(y), 7):
         scaler, sgd = clone(pipeline[0]), clone(pipeline[1])
@@ -201,16 +187,9 @@ def test_a_first_phase_without_weight(binary, training_paths):
     weights = weights_of(len(y)) + 0.01
     weights[len(y) // 2 :] = 0  # the first phase of the left half of the tree
     model = SGDClassifier(random_state=0, max_iter=1, tol=None)
-    found = tree_cross_val_predict(
-        model,
-        X,
-        y,
-        cv=4,
-        stratify=False,
-        shuffle=False,
-        sample_weight=weights,
-        response_method="decision_function",
-    )
+    options = {"cv": 4, "stratify": False, "shuffle": False, "sample_weight": weights}
+    options["response_method"] = "decision_function"
+    found = tree_cross_val_predict(model, X, y, **options)
     for test, phases in training_paths(len(y), 4, shuffle=False):
         fitted = trained(model, X, y, weights, phases)
         np.testing.assert_array_equal(found[test], fitted.decision_function(X[test]))
@@ -256,22 +235,14 @@ def test_nothing_of_a_fold_reaches_its_own_model(kind, method, model, binary):
     cv, splitter = SPLITTERS[kind]
     groups = np.arange(len(y)) // 5
 
+    options = {"cv": cv, "groups": groups if kind == "GroupKFold" else None, "method": method}
+    options |= {"stratify": False, "shuffle": False, "scoring": response, "score_weight": None}
+
     def scores(labels, weights):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "SGDClassifier.max_iter")
-            return tree_cross_validate(
-                model,
-                X,
-                labels,
-                cv=cv,
-                groups=groups if kind == "GroupKFold" else None,
-                stratify=False,
-                shuffle=False,
-                method=method,
-                scoring=response,
-                sample_weight=weights,
-                score_weight=None,
-            ).test_score
+            found = tree_cross_validate(model, X, labels, sample_weight=weights, **options)
+        return found.test_score
 
     before = scores(y, weights)
     splits = list(splitter.split(X, y, groups))

@@ -69,13 +69,8 @@ def test_together_scores_are_what_they_are_alone(data, learner):
     X, y = data
     estimator, options = LEARNERS[learner]
     options = {"cv": 5} | options
-    scoring = [
-        *SCORES,
-        coefficient_size,
-        make_scorer(f1_score),
-        pooled("roc_auc"),
-        pooled("error"),
-    ]
+    scoring = [*SCORES, coefficient_size, make_scorer(f1_score)]
+    scoring += [pooled("roc_auc"), pooled("error")]
     together = tree_cross_validate(estimator, X, y, scoring=scoring, **options)
     names = [*SCORES, "coefficient_size", "scorer", "pooled_roc_auc", "pooled_error"]
     assert list(together.scores) == names
@@ -184,14 +179,9 @@ def test_fits_tell_apart_scores_of_which_the_first_is_the_same(data):
     cache, space = ModelCache(), {"C": FloatDistribution(0.1, 1)}
     for second in ("roc_auc", "f1_macro", "balanced_accuracy"):
         scoring = ["error", second]
+        options = {"param_distributions": space, "cv": 4, "scoring": scoring}
         found = [
-            treecv_objective(
-                *(LogisticRegression(), X, y),
-                param_distributions=space,
-                cv=4,
-                scoring=scoring,
-                cache=one,
-            ).evaluate({"C": 0.5})
+            treecv_objective(LogisticRegression(), X, y, cache=one, **options).evaluate({"C": 0.5})
             for one in (cache, None)
         ]
         assert found[0].scores[second].mean == found[1].scores[second].mean
