@@ -28,6 +28,8 @@ from optuna_treecv.storage.model_store import StoredModel
 from optuna_treecv.storage.tables import MODELS
 
 HEADER = 28
+# For what does not depend on the kind of the database.
+on_sqlite = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +155,7 @@ def test_a_pickled_store(store_url):
 # The limit in bytes.
 
 
+@on_sqlite
 def test_models_of_least_seconds_a_byte_go_first(store_url):
     store = ModelStore(Database(store_url), max_bytes=10 * (100 + HEADER))
     seconds = np.random.default_rng(0).permutation(4.0 ** np.arange(16))
@@ -167,6 +170,7 @@ def test_models_of_least_seconds_a_byte_go_first(store_url):
     ]
 
 
+@on_sqlite
 @pytest.mark.slow
 def test_every_model_leaves_eventually(store_url):
     store = ModelStore(Database(store_url), max_bytes=4 * (100 + HEADER))
@@ -180,6 +184,7 @@ def test_every_model_leaves_eventually(store_url):
     assert n_written == 75 and 10 / (1 + 75 / 5) == 1 / (1 + 3 / 5)
 
 
+@on_sqlite
 def test_of_equal_models_the_older_go_first(store_url):
     store = ModelStore(Database(store_url), max_bytes=3 * (100 + HEADER))
     for i in range(5):
