@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from itertools import cycle
 from pathlib import Path
 from random import Random
 import sys
@@ -42,8 +43,10 @@ def check(name: str, params: dict[str, Any], searched: list[str], number: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("searched", [["max_leaf_nodes"], ["ccp_alpha", "max_leaf_nodes"]])
-@pytest.mark.parametrize("name", FORESTS)
+@pytest.mark.parametrize(
+    ("name", "searched"),
+    [*zip(FORESTS, cycle([["max_leaf_nodes"], ["ccp_alpha", "max_leaf_nodes"]]), strict=False)],
+)
 def test_pruned_forests_are_not_cut(name: str, searched: list[str]) -> None:
     """A tree that was pruned has no order in which its nodes were split."""
     for number, ccp_alpha in enumerate([0.015, 0.0]):
