@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import optuna
 from pairs import pairs
@@ -113,19 +115,22 @@ def with_alphas(estimator):
     return [clone(estimator).set_params(**{alpha_of(estimator): alpha}) for alpha in ALPHAS]
 
 
+_, CASES = pairs(
+    splitter=SPLITTERS,
+    number=range(len(ALPHAS)),
+    is_weighted=[False, True],
+    where=lambda splitter, is_weighted, **_: not (splitter == "n" and is_weighted),
+)
+
+
 def squared_errors_of_fits(estimator, X, y, cv):
     return -cross_val_score(estimator, X, y, cv=cv, scoring="neg_mean_squared_error")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(
-        splitter=SPLITTERS,
-        name=REGRESSORS,
-        number=range(len(ALPHAS)),
-        is_weighted=[False, True],
-        where=lambda splitter, is_weighted, **_: not (splitter == "n" and is_weighted),
-    )
+    ("splitter", "number", "is_weighted", "name"),
+    [(*case, name) for case, name in zip(CASES, cycle(REGRESSORS), strict=False)],
 )
 def test_regressors_score_as_fits_do(name, splitter, number, is_weighted):
     """All values of alpha are evaluated together, and one of them is fitted."""
@@ -154,7 +159,11 @@ def test_regressors_score_as_fits_do(name, splitter, number, is_weighted):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(splitter=SPLITTERS, n_classes=[2, 3], name=CLASSIFIERS, number=range(len(ALPHAS)))
+    ("splitter", "number", "n_classes", "name"),
+    [
+        (splitter, number, 2 + is_three, name)
+        for (splitter, number, is_three), name in zip(CASES, cycle(CLASSIFIERS), strict=False)
+    ],
 )
 def test_classifiers_score_as_fits_do(name, n_classes, splitter, number):
     y = LABELS if n_classes == 3 else np.where(LABELS == "low", "low", "top")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 from exact_chunks import CHUNKS
 from exact_chunks import equal_parts
 from exact_chunks import folds_of
@@ -85,14 +87,17 @@ def assert_as_fits(estimators, X, y, chunks, scaler=None, rtol=1e-10):
             assert np.array_equal(family._classes[codes], model.predict(wide[test]))
 
 
+_, CASES = pairs(
+    estimators=ESTIMATORS,
+    scaler=SCALERS,
+    kind=["three classes", "two classes", "priors", "float32"],
+)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    *pairs(
-        chunks=CHUNKS,
-        estimators=ESTIMATORS,
-        scaler=SCALERS,
-        kind=["three classes", "two classes", "priors", "float32"],
-    )
+    ("estimators", "scaler", "kind", "chunks"),
+    [(*case, chunks) for case, chunks in zip(CASES, cycle(CHUNKS), strict=False)],
 )
 def test_outputs_are_those_of_fits(chunks, estimators, scaler, kind):
     """float32 rows are summed in float64, where scikit-learn stays in float32 in parts."""
@@ -122,7 +127,7 @@ def test_dependent_columns():
     groups = np.eye(3)[np.arange(N) % 3]
     once = (np.arange(N) == 7)[:, None]
     X = np.hstack([X, groups, once, np.full((N, 1), 2.0), X[:, :1] + X[:, 1:2]])
-    for k in (2, 10, N):
+    for k in (2, N):
         assert_as_fits(linear("svd"), X, y, equal_parts(k), rtol=1e-8)
         assert_as_fits(linear("svd"), X, y, equal_parts(k), StandardScaler(), rtol=1e-8)
         assert_as_fits(quadratic()[2:], X[:, 3:], y, equal_parts(k))
