@@ -9,6 +9,7 @@ import pickle
 from unittest.mock import patch
 import warnings
 
+from joblib import parallel_config
 import numpy as np
 import optuna
 from optuna.distributions import FloatDistribution
@@ -510,10 +511,10 @@ def test_a_scorer_that_returns_a_dict(two_classes, estimator, name, n_jobs):
 
     grid, options = {name: GRID["alpha"]}, {"refit": "accuracy", "n_jobs": n_jobs}
     by_dict = search_of(estimator, grid, scoring=both, **options)
-    with warnings.catch_warnings():
+    with parallel_config("threading"), warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*values from other data")
         by_dict.fit(X, y)
-    by_names = search_of(estimator, grid, scoring=["f1", "accuracy"], **options).fit(X, y)
+        by_names = search_of(estimator, grid, scoring=["f1", "accuracy"], **options).fit(X, y)
     for column, scores in by_names.cv_results_.items():
         if column.endswith(("_f1", "_accuracy")):
             np.testing.assert_allclose(by_dict.cv_results_[column], scores)
@@ -522,7 +523,7 @@ def test_a_scorer_that_returns_a_dict(two_classes, estimator, name, n_jobs):
     assert len(by_dict.study_.trials) == 3 and by_dict.multimetric_
     study = optuna.create_study(direction="maximize")
     with pytest.raises(ValueError, match="^scoring must be a dict of scorers if study"):
-        search_of(estimator, grid, scoring=both, study=study, **options).fit(X, y)
+        search_of(estimator, grid, scoring=both, study=study, refit="accuracy").fit(X, y)
     with pytest.raises(ValueError, match="^refit must be False, 'f1', 'accuracy', 'one_se' or"):
         search_of(estimator, grid, scoring=both).fit(X, y)
 
@@ -788,18 +789,21 @@ def test_a_storage_makes_it_resumable(two_classes, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("estimator", "pruner", "n_trials"),
+    ("estimator", "pruner"),
     [
-        (AveragedSGDClassifier(), RacingPruner(), 12),
-        (AveragedSGDClassifier(), optuna.pruners.WilcoxonPruner(), 4),  # it is slow
-        (LogisticRegression(), optuna.pruners.MedianPruner(n_startup_trials=2), 12),
+        (AveragedSGDClassifier(), RacingPruner()),
+        (AveragedSGDClassifier(), optuna.pruners.WilcoxonPruner()),
+        (LogisticRegression(), optuna.pruners.MedianPruner(n_startup_trials=2)),
     ],
 )
-def test_pruned_trials_have_the_last_rank(estimator, pruner, n_trials):
+def test_pruned_trials_have_the_last_rank(estimator, pruner):
     X, y = make_classification(600, 6, weights=[0.7], flip_y=0, random_state=0)
     name = "C" if isinstance(estimator, LogisticRegression) else "step_size"
     space = {name: FloatDistribution(1e-6, 1e4, log=True)}
-    search = TreeCVSearchCV(estimator, space, n_trials=n_trials, pruner=pruner, random_state=0)
+    options = {"n_trials": 12}
+    if isinstance(pruner, optuna.pruners.WilcoxonPruner):
+        options = {"n_trials": 4, "cv": 4}  # its test enumerates the signs of all reports
+    search = TreeCVSearchCV(estimator, space, pruner=pruner, random_state=0, **options)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*non-finite: .*nan")
         search.fit(X + 5, y)

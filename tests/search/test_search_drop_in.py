@@ -234,7 +234,7 @@ def test_a_function_suggests_parameters():
         assert len(study.trials) == n_trials
     with pytest.raises(ValueError, match="^the callable param_distributions must return a dict"):
         TreeCVSearchCV(pipeline, lambda trial: 3, cv=3).fit(X, Y)
-    with pytest.raises(ValueError, match="^refit='one_se' needs .* got a callable that"):
+    with pytest.raises(ValueError, match="^simpler must be given .* that a callable suggests"):
         TreeCVSearchCV(pipeline, conditional, refit="one_se").fit(X, Y)
 
 
