@@ -71,6 +71,12 @@ def test_examples_run(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(optunahub, "load_module", load)
     monkeypatch.setattr(go.Figure, "show", lambda figure: shown.append(figure))
+    optimize = optuna.Study.optimize
+    monkeypatch.setattr(  # few trials, so that it is quick
+        optuna.Study,
+        "optimize",
+        lambda study, objective, n_trials: optimize(study, objective, min(n_trials, 12)),
+    )
     runpy.run_path(str(HUB / package / "example.py"))
     assert len(shown) == (2 if package == "visualization/folds" else 0)
 

@@ -22,8 +22,8 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name.isidentifier()
 
 
-def names_that_are_ours(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def names_that_are_ours(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         match node:
             case ast.FunctionDef() | ast.ClassDef():
                 yield node.name
@@ -35,8 +35,8 @@ def names_that_are_ours(tree: ast.AST) -> Iterator[str]:
                 yield node.arg
 
 
-def private_imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def private_imports(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             parts = node.module.split(".")
             for name in () if parts[0] == "optuna_treecv" else node.names:
@@ -44,9 +44,9 @@ def private_imports(tree: ast.AST) -> Iterator[str]:
                     yield f"{node.module}.{name.name}"
 
 
-def private_attributes(tree: ast.AST) -> Iterator[str]:
+def private_attributes(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield private names of attributes, also those that are given to ``getattr`` and the like."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(attr=name) | ast.Constant(value=str(name)):
                 if is_private(name):
@@ -55,10 +55,11 @@ def private_attributes(tree: ast.AST) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_list_is_that_of_the_code():
-    trees = [ast.parse(path.read_text()) for path in (ROOT / "optuna_treecv").rglob("*.py")]
-    ours = {name for tree in trees for name in names_that_are_ours(tree)} | DOCUMENTED | GONE
-    used = {name for tree in trees for name in private_attributes(tree)} - ours
-    used |= {name for tree in trees for name in private_imports(tree)}
+    paths = (ROOT / "optuna_treecv").rglob("*.py")
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    ours = set(names_that_are_ours(nodes)) | DOCUMENTED | GONE
+    used = set(private_attributes(nodes)) - ours
+    used |= set(private_imports(nodes))
     first_column = re.findall(r"^   \* - (.*)$", PAGE.read_text(), flags=re.MULTILINE)
     listed = {name for line in first_column for name in re.findall(r"``(\S+?)``", line)}
     assert listed == used

@@ -1,13 +1,11 @@
-"""The recipes of docs/reference/recipes.rst run, each in a new Python, without a network."""
+"""The recipes of docs/reference/recipes.rst run, each in its own process, without a network."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 import re
-import subprocess
-import sys
 
+from processes import Script
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -47,7 +45,8 @@ PRINTS = {
 # Connections to other machines are refused, so that a recipe that makes one is seen here. Those of
 # datagrams send nothing: Dask and Ray ask in this way for the address of this machine.
 RUN = """
-import runpy, socket, sys
+import os, runpy, socket, sys
+from joblib.externals.loky import get_reusable_executor
 
 def refuse(event, args):
     if event == "socket.connect" and args[0].type == socket.SOCK_STREAM:
@@ -55,11 +54,15 @@ def refuse(event, args):
         if args[0].family != socket.AF_UNIX and args[1][0] not in here:
             raise OSError(f"a recipe called {args[1]}")
 
+os.environ.update(word.split("=") for word in sys.argv[2:])
 sys.addaudithook(refuse)
 runpy.run_path(sys.argv[1], run_name="__main__")
+# This process cannot end before the workers of joblib, which would wait for minutes.
+get_reusable_executor().shutdown(kill_workers=True)
 """
 QUIET = {
     "DO_NOT_TRACK": "true",  # MLflow
+    "OMP_THREAD_LIMIT": "1",  # LightGBM would use all cores, on which other tests run
     "RAY_USAGE_STATS_ENABLED": "0",
     "WANDB_MODE": "offline",
     "WANDB_SILENT": "true",
@@ -72,19 +75,17 @@ def test_a_recipe_runs(name, tmp_path):
     for module in NEEDS[name]:
         pytest.importorskip(module)
     (tmp_path / "home").mkdir()  # some tools write files there
-    run = subprocess.run(
-        [sys.executable, "-c", RUN, str(RECIPES / f"{name}.py")],
-        cwd=tmp_path,
-        env={**os.environ, **QUIET, "HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    assert "a recipe called" not in run.stderr
-    assert re.fullmatch(PRINTS[name], run.stdout.strip()), run.stdout
+    environment = {**QUIET, "HOME": str(tmp_path / "home")}
+    run = tmp_path / "run.py"
+    run.write_text(RUN)
+    words = ("=".join(item) for item in environment.items())
+    script = Script(run, RECIPES / f"{name}.py", *words, folder=tmp_path)
+    printed, said = script.stdout.read(), script.stderr.read()
+    assert script.wait(300) == 0, said
+    assert "a recipe called" not in said
+    assert re.fullmatch(PRINTS[name], printed.strip()), printed
     if name == "progress_bar":
-        assert "4/4" in run.stderr
+        assert "4/4" in said
 
 
 def test_the_page_shows_each_recipe_and_stays_short():

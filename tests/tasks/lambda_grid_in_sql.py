@@ -60,12 +60,11 @@ with tempfile.TemporaryDirectory() as folder:
 
     if BROWSER is not None:
         with served(studies) as address:
-            for number, trial in enumerate(best, 1):
-                profile = Path(folder, f"profile-{number}")
-                note = text_of(page(f"{address}/studies/{number}/note", profile))
-                assert f"Best: trial {trial.number}, error {trial.value:.4f} ±" in note
-                assert f"569 rows × {X.shape[1]} features" in note
-                assert "569 × 1 ( cv=loo )" in note
-                figures = page(f"{address}/studies/{number}", profile)
-                assert "Value against each hyper-parameter" in figures
-                assert 'class="main-svg"' in figures
+            profile = Path(folder, "profile")
+            note = text_of(page(f"{address}/studies/1/note", profile))
+            assert f"Best: trial {best[0].number}, error {best[0].value:.4f} ±" in note
+            assert f"569 rows × {X.shape[1]} features" in note
+            assert "569 × 1 ( cv=loo )" in note
+            figures = page(f"{address}/studies/2", profile)
+            assert "Value against each hyper-parameter" in figures
+            assert 'class="main-svg"' in figures

@@ -13,7 +13,7 @@ from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 
 X, y = load_digits(return_X_y=True)
-X, y = X[:600] / 16, y[:600]
+X, y = X[:400] / 16, y[:400]
 warnings.simplefilter("ignore", ConvergenceWarning)
 
 search = TreeCVSearchCV(
@@ -27,13 +27,13 @@ assert search.best_estimator_.n_iter_ > 10
 assert search.best_estimator_.score(X, y) > 0.97
 
 space = {
-    "n_epochs": IntDistribution(10, 40),
+    "n_epochs": IntDistribution(20, 40),
     "learning_rate_init": FloatDistribution(0.003, 0.03, log=True),
 }
 network = MLPClassifier((32,), batch_size=32, random_state=0)
 objective = treecv_objective(network, X, y, param_distributions=space, cv=3)
 study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-study.optimize(objective, n_trials=3)
+study.optimize(objective, n_trials=2)
 best = objective.best_estimator(study)
 assert "method='treecv'" in objective.explain(study.best_params)
 assert best.score(X, y) > 0.97

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 import pickle
-import subprocess
 import sys
 import tempfile
 
@@ -14,20 +13,27 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import TreeCVSearchCV
 
-X, y = load_breast_cancer(return_X_y=True)
-pipeline = make_pipeline(StandardScaler(), PegasosClassifier())
-search = TreeCVSearchCV(
-    pipeline, param_grid={"pegasosclassifier__alpha": [0.001, 0.01, 0.1]}, random_state=0
-)
-search.fit(X, y)
-code = """
+sys.path.append(str(Path(__file__).parents[1] / "helpers"))
+from processes import Script  # noqa: E402
+
+PREDICT = """
 import pickle, sys, numpy as np
 from sklearn.datasets import load_breast_cancer
 search = pickle.load(open(sys.argv[1], "rb"))
 np.save(sys.argv[2], search.predict(load_breast_cancer().data))
 """
-with tempfile.TemporaryDirectory() as folder:
-    pickled, predicted = Path(folder, "search.pkl"), Path(folder, "predicted.npy")
-    pickled.write_bytes(pickle.dumps(search))
-    subprocess.run([sys.executable, "-c", code, pickled, predicted], check=True, cwd=folder)
-    assert np.array_equal(np.load(predicted), search.predict(X))
+
+if __name__ == "__main__":
+    X, y = load_breast_cancer(return_X_y=True)
+    pipeline = make_pipeline(StandardScaler(), PegasosClassifier())
+    search = TreeCVSearchCV(
+        pipeline, param_grid={"pegasosclassifier__alpha": [0.001, 0.01, 0.1]}, random_state=0
+    )
+    search.fit(X, y)
+    with tempfile.TemporaryDirectory() as folder:
+        pickled, predicted = Path(folder, "search.pkl"), Path(folder, "predicted.npy")
+        pickled.write_bytes(pickle.dumps(search))
+        script = Path(folder, "script.py")
+        script.write_text(PREDICT)
+        assert Script(script, pickled, predicted).wait() == 0
+        assert np.array_equal(np.load(predicted), search.predict(X))
