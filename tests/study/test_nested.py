@@ -110,7 +110,7 @@ CASES: dict[str, tuple[str, Any, str, list[Any], str, Any]] = {
         "fit",
         DecisionTreeClassifier(random_state=0),
         "max_depth",
-        [1, 2, 4],
+        [1, 2, 3, 5],
         "roc_auc",
         classes,
     ),
@@ -195,7 +195,7 @@ def test_the_choice_for_a_fold_does_not_see_it(name: str, method: Any) -> None:
     rng = np.random.default_rng(0)
     before, study = searched(estimator, parameter, values, X, y, **settings)
     found, n_changed = before.nested(study), 0
-    for fold in range(2):
+    for fold in range(3):
         test, other_X, other_y = splits[fold][1], X.copy(), y.copy()
         other_X[test] = rng.normal(size=X[test].shape) * X.std(axis=0) * 3
         other_y[test] = 1 - y[test] if scoring != "neg_mean_squared_error" else -5 * y[test]
@@ -394,7 +394,7 @@ def test_resample_over_a_grid_chooses_as_fixed_candidates_do() -> None:
 @pytest.mark.parametrize(
     ("name", "resample", "last"),
     [
-        ("tree", False, "nested: 3 of 3 candidates"),
+        ("tree", False, "nested: 4 of 4 candidates"),
         ("neighbors", False, "nested: 5 of 5 folds"),
         ("neighbors", True, "nested: 5 of 5 folds"),
     ],
