@@ -4,6 +4,8 @@
 * "scored": prints fold scores. The first fit of all kills its process, unless there is a file
   "killed" in FOLDER.
 * "scored again": evaluates once more, after what was raised.
+
+The backends are those of joblib, and "forked loky", whose workers need not import the package.
 """
 
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ import sys
 import time
 
 import joblib
+from joblib.externals.loky.backend.context import set_start_method
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.datasets import load_breast_cancer
@@ -50,6 +53,9 @@ class KillsOnce(DecisionTreeClassifier):
 
 @contextmanager
 def two_workers(backend):
+    if backend == "forked loky":
+        set_start_method("fork")
+        backend = "loky"
     if backend != "dask":
         with joblib.parallel_config(backend, n_jobs=2):
             yield

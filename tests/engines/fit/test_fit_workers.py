@@ -90,7 +90,7 @@ def expected(folder):
     return tree_cross_validate(KillsOnce(str(folder)), X, y, cv=4, n_jobs=1).test_score.tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_spawned_workers_change_nothing(tmp_path):
     one = expected(tmp_path)
     found = scored("multiprocessing", tmp_path, "scored", JOBLIB_START_METHOD="spawn")
@@ -99,7 +99,7 @@ def test_spawned_workers_change_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_worker_of_joblib_is_an_error_and_the_next_call_works(tmp_path):
-    error, *_, scores = scored("loky", tmp_path)
+    error, *_, scores = scored("forked loky", tmp_path)
     assert "A worker process managed by the executor was unexpectedly terminated" in error
     assert json.loads(scores) == expected(tmp_path)
 
