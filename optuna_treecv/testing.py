@@ -497,12 +497,14 @@ class EngineContract:
         """Check the scores with weights, some of which are 0, or that weights are refused."""
         X, y = self.make_data()
         weights = np.arange(len(y)) % 4 / 2
-        options = {"sample_weight": weights, "score_weight": None}
         cv = KFold(4, shuffle=True, random_state=0)
         if has_fit_parameter(last_step(self.make_estimator()), "sample_weight"):
-            self._equal(self._scores(cv=cv, **options), self._fits(cv, weights))
+            scores = self._scores(cv=cv, sample_weight=weights)
+            self._equal(scores, self._fits(cv, weights, weighs_scores=True))
+            scores = self._scores(cv=cv, sample_weight=weights, score_weight=None)
+            self._equal(scores, self._fits(cv, weights))
             return
-        error = self._error(lambda: self._scores(cv=cv, **options))
+        error = self._error(lambda: self._scores(cv=cv, sample_weight=weights))
         assert isinstance(error, ValueError | TypeError) and "sample_weight" in str(error)
 
     def test_refusals(self) -> None:
@@ -558,6 +560,7 @@ class EngineContract:
         reference: Any = None,
         groups: np.ndarray | None = None,
         scoring: str | None = None,
+        weighs_scores: bool = False,
     ) -> np.ndarray:
         """Return the scores of fits by scikit-learn."""
         rows, y = self.make_data()
@@ -570,8 +573,20 @@ class EngineContract:
             groups=groups,
             scoring=scoring or self._scoring(),
             params=None if weights is None else {name: weights},
+            return_estimator=True,
+            return_indices=True,
         )
         scores: np.ndarray = fits["test_score"]
+        if weighs_scores:
+            assert weights is not None
+            score = get_scorer(scoring or self._scoring())
+            models_and_rows = zip(fits["estimator"], fits["indices"]["test"], strict=True)
+            scores = np.array(
+                [
+                    score(model, rows[test], y[test], sample_weight=weights[test])
+                    for model, test in models_and_rows
+                ]
+            )
         return scores
 
     def _predict(self, X: Any, y: Any, fold: np.ndarray) -> np.ndarray:

@@ -954,6 +954,54 @@ BREAKAGES = [
         "return type(fixed).__name__.encode()",
         "test_plan_reuse",
     ),
+    Breakage(
+        "intervals: the variance of folds is that of a population",
+        "    deviation = float(np.std(by_fold, ddof=1))\n",
+        "    deviation = float(np.std(by_fold))\n",
+        "test_intervals::test_nadeau_bengio",
+    ),
+    Breakage(
+        "intervals: test sets that share rows count as independent",
+        "return deviation * sqrt(1 / by_fold.size + overlap)",
+        "return deviation * sqrt(1 / by_fold.size)",
+        "test_intervals::test_nadeau_bengio_knows_the_sizes_of_a_splitter",
+    ),
+    Breakage(
+        "intervals: a bound for one fold has the rows of all",
+        "half = width * sqrt(log(2 / (1 - level)) / (2 * n_rows))",
+        "half = width * sqrt(log(2 / (1 - level)) / (2 * n_rows * scores.tested.n_folds))",
+        "test_intervals::test_hoeffding_counts_the_rows_of_one_fold",
+    ),
+    Breakage(
+        "search: means that differ by rounding have ranks of their own",
+        "are_apart = larger - smaller > _ROUNDING * np.maximum(np.abs(larger), np.abs(smaller))",
+        "are_apart = larger > smaller",
+        "test_search_cv::test_ranks_by_the_gaps_between_means",
+    ),
+    Breakage(
+        "choice: trials within two standard errors are near",
+        "if abs(d.mean) <= _ROUNDING * d.std_error]",
+        "if abs(d.mean) <= 2 * d.std_error]",
+        "test_selection",
+    ),
+    Breakage(
+        "routing: scores have no weights unless they are given twice",
+        "            self._score_weights = self._weights\n",
+        "            self._score_weights = None\n",
+        "test_engine_contract::TestExact::test_weights",
+    ),
+    Breakage(
+        "predictions: rows without a prediction pass",
+        "if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:",
+        "if not isinstance(cut, Folds):",
+        "test_fit_method::test_predictions_need_one_test_set_for_each_row",
+    ),
+    Breakage(
+        "scores: a fold of one class has a score",
+        "    are_undefined = np.isnan(scores) & _have_weight(weights, begins)\n",
+        "    are_undefined = np.isnan(scores) & False\n",
+        "test_fold_metrics",
+    ),
 ]
 
 
