@@ -80,44 +80,44 @@ BREAKAGES = [
         "ensembles: estimators that form no grid grow as one",
         "return grid if prod(map(len, grid.values())) == len(estimators) else {}",
         "return grid",
-        "test_growing::test_several_ensembles_that_form_a_grid_grow_once",
+        "test_ensemble_scores::test_several_ensembles_that_form_a_grid_grow_once",
     ),
     Breakage(
         "tables: rows that were made dense keep their sparse form afterwards",
         "shared = self._shared(after.toarray() if is_made_dense else after)",
         "shared = self._shared(after)",
-        "test_transformers_from_sums::test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton",
+        "test_steps_before_sums::test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton",
     ),
     # Rows elsewhere.
     Breakage(
         "rows elsewhere: a call that is made twice trains the same state twice",
         "return learner.start() if state is None else learner.snapshot(state)",
         "return learner.start() if state is None else state",
-        "test_distributed::test_any_order_of_calls_gives_the_same_bits",
+        "test_remote_rows::test_any_order_of_calls_gives_the_same_bits",
     ),
     Breakage(
         "rows elsewhere: a model is not trained on the last row of a block",
         "(self._models, state, begin, end, method)",
         "(self._models, state, begin, end - 1, method)",
-        "test_distributed::test_every_model_sees_its_rows_in_order_and_none_that_it_tests",
+        "test_remote_rows::test_every_model_sees_its_rows_in_order_and_none_that_it_tests",
     ),
     Breakage(
         "rows elsewhere: a scaler learns of each part of a phase as if it was one",
         '("survey", "replay") if self._surveys and len(spans) > 1 else ("update",)',
         '("update",)',
-        "test_distributed::test_surveys_in_any_order",
+        "test_remote_rows::test_surveys_in_any_order",
     ),
     Breakage(
         "rows elsewhere: a fold in several blocks is scored by the outputs for one row",
         "np.concatenate(outputs, axis=1)",
         "np.concatenate([a[:, -1:].repeat(a.shape[1], 1) for a in outputs], axis=1)",
-        "test_distributed::test_any_order_of_calls_gives_the_same_bits",
+        "test_remote_rows::test_any_order_of_calls_gives_the_same_bits",
     ),
     Breakage(
         "rows elsewhere: sums are added in the order in which they come",
         "return [results[call] for call in calls]",
         "return [*results.values()]",
-        "test_distributed::test_sums_in_any_order",
+        "test_remote_rows::test_sums_in_any_order",
     ),
     Breakage(
         "remote rows: blocks of a lost worker are not made again",
@@ -130,14 +130,14 @@ BREAKAGES = [
         "sweep: a child goes on with the state of its parent, which its sibling trains",
         "self.add(left, self._copy(state), node)",
         "self.add(left, state, node)",
-        "test_sweeps::test_every_model_sees_its_rows_in_the_same_order"
+        "test_sweeps_over_files::test_every_model_sees_its_rows_in_the_same_order"
         " test_large_rows::test_scores_are_those_of_rows_in_memory",
     ),
     Breakage(
         "sweep: a model is not trained on the last row of a piece",
         "Part(model.state, phase, start - phase.start, end - phase.start)",
         "Part(model.state, phase, start - phase.start, end - phase.start - 1)",
-        "test_sweeps::test_every_model_sees_its_rows_in_the_same_order",
+        "test_sweeps_over_files::test_every_model_sees_its_rows_in_the_same_order",
     ),
     Breakage(
         "sweep: a reading of a piece serves one model alone",
@@ -145,7 +145,7 @@ BREAKAGES = [
         "                    n_updates += self._process(models[:1], self.bounds[piece + 1])\n"
         "                    self.waiting[piece] += models[1:]\n"
         "                    break\n",
-        "test_sweeps::test_so_many_readings",
+        "test_sweeps_over_files::test_so_many_readings",
     ),
     Breakage(
         "sweep: a running scaler learns of each part of a phase as if it was one",
@@ -182,57 +182,57 @@ BREAKAGES = [
         "growing: bins of the first fold are kept for all",
         "key = first_key((chunk, name), encode)",
         "key = first_key((0, name), encode)",
-        "test_growing_leaks::test_what_is_kept_for_other_trials_has_not_seen_the_fold"
-        " test_growing::test_trials_over_kept_bins_have_scores_of_their_own",
+        "test_ensemble_leaks::test_what_is_kept_for_other_trials_has_not_seen_the_fold"
+        " test_ensemble_scores::test_trials_over_kept_bins_have_scores_of_their_own",
     ),
     Breakage(
         "growing: kept bins leave out no column, however many rows a leaf must have",
         "1 + int(facts[facts < sizes[0]].max(initial=0))",
         "1",
-        "test_growing::test_trials_over_kept_bins_have_scores_of_their_own",
+        "test_ensemble_scores::test_trials_over_kept_bins_have_scores_of_their_own",
     ),
     Breakage(
         "growing: settings that are searched beside the size share ensembles",
         "key = first_key((ensemble, tuple(methods)), encode, lasting_key)",
         "key = first_key((type(ensemble), tuple(methods)), encode, lasting_key)",
-        "test_growing::test_a_grid_of_sizes_grows_each_other_setting_once"
-        " test_growing::test_searched_sizes_have_the_scores_of_fits",
+        "test_ensemble_scores::test_a_grid_of_sizes_grows_each_other_setting_once"
+        " test_ensemble_scores::test_searched_sizes_have_the_scores_of_fits",
     ),
     Breakage(
         "growing: of several best numbers of trees the last one is taken",
         "losses[1:] < best_so_far[:-1]",
         "losses[1:] <= best_so_far[:-1]",
-        "test_growing::test_the_first_of_several_best_sizes_is_taken",
+        "test_ensemble_scores::test_the_first_of_several_best_sizes_is_taken",
     ),
     Breakage(
         "growing: trees end one too late",
         "np.flatnonzero(n_trees - n_trees[at_best] >= patience)",
         "np.flatnonzero(n_trees - n_trees[at_best] > patience)",
-        "test_growing::test_trees_end_where_the_mean_of_the_folds_does",
+        "test_ensemble_scores::test_trees_end_where_the_mean_of_the_folds_does",
     ),
     Breakage(
         "growing: what the first models say is divided by the number of all",
         "return total / n_trees",
         "return total / self.n_trees",
-        "test_growing_ensembles::test_first_trees_of_a_classifier_say_what_a_fit_says",
+        "test_first_trees_are_fits::test_first_trees_of_a_classifier_say_what_a_fit_says",
     ),
     Breakage(
         "growing: cut trees have a leaf too many",
         "remains = nodes < 2 * value - 1",
         "remains = nodes < 2 * value + 1",
-        "test_growing::test_trees_of_one_growth_are_those_of_a_fit",
+        "test_ensemble_scores::test_trees_of_one_growth_are_those_of_a_fit",
     ),
     Breakage(
         "growing: several numbers of trees are scored on rows of each other",
         "begins = np.arange(0, len(rows), len(rows) // len(outputs))",
         "begins = np.zeros(len(outputs), np.intp) + np.arange(len(outputs))",
-        "test_growing::test_the_curve_is_that_of_fits_of_each_size",
+        "test_ensemble_scores::test_the_curve_is_that_of_fits_of_each_size",
     ),
     Breakage(
         "growing: further trees that were grown at once lack the scores of all but the last block",
         "if sizes and (n_before < block <= end or block == end):",
         "if sizes and block == end:",
-        "test_growing::test_all_numbers_of_trees_of_a_store_are_found_again",
+        "test_ensemble_scores::test_all_numbers_of_trees_of_a_store_are_found_again",
     ),
     # Nested cross-validation.
     Breakage(
@@ -280,7 +280,7 @@ BREAKAGES = [
         "    cdef Py_ssize_t i, j\n",
         "counter = chain(chain(seed, span.start), span.stop)\n    cdef Py_ssize_t i, j\n",
         "test_kernels::test_order_equals_twin"
-        " test_crossval::test_classifier_equals_the_naive_tree",
+        " test_cross_validate::test_classifier_equals_the_naive_tree",
     ),
     Breakage(
         "kernels: replays leak the first row that is held out",
@@ -335,14 +335,14 @@ BREAKAGES = [
         "kernels: sparse weights that PEGASOS has projected are not undone",
         "remember_all(log, state, learner.state_bytes)\n            absorb(average,",
         "pass\n            absorb(average,",
-        "test_crossval::test_projections_of_wide_sparse_rows_are_undone_bit_for_bit",
+        "test_cross_validate::test_projections_of_wide_sparse_rows_are_undone_bit_for_bit",
     ),
     Breakage(
         "kernels: SGD counts a row too few in averages",
         "        v += learner.width\n    common.n_averaged += averages\n",
         "        v += learner.width\n",
         "test_kernels::test_classifier_equals_twin"
-        " test_crossval::test_classifier_equals_the_naive_tree",
+        " test_cross_validate::test_classifier_equals_the_naive_tree",
     ),
     Breakage(
         "kernels: a batch of SVRG is rounded down",
@@ -366,7 +366,7 @@ BREAKAGES = [
         "kernels: a density regularises off the diagonal alone",
         "out[i * n + i] += settings.reg_covar",
         "pass",
-        "test_crossval::test_unsupervised_equals_the_naive_tree",
+        "test_cross_validate::test_unsupervised_equals_the_naive_tree",
     ),
     Breakage(
         "kernels: lanes of PEGASOS make no update at a margin of 0 in step 1",
@@ -583,7 +583,7 @@ BREAKAGES = [
         "core: a candidate that has failed keeps its scores in a batch",
         "        result.events = [] if run.plan.fallback is None else [event]\n",
         "        result.events = [TestedFolds(0, repeat.plan.root, 0)]\n",
-        "test_run",
+        "test_evaluation_loop",
     ),
     # Fits.
     Breakage(
@@ -621,7 +621,7 @@ BREAKAGES = [
         "tree: the compiled walk splits in other places",
         "middle = (first + last + 1) // 2                            # m = floor",
         "middle = (first + last) // 2                                # m = floor",
-        "test_crossval::test_compiled_and_python_recursion_agree",
+        "test_cross_validate::test_compiled_and_python_recursion_agree",
     ),
     Breakage(
         "tree: replays of a pair leak rows that are held out",
@@ -634,7 +634,7 @@ BREAKAGES = [
         "tree: of the head of a state, 16 bytes are undone",
         "remember_part(&tree.log, state, learner.head_bytes)",
         "remember_part(&tree.log, state, 16)",
-        "test_crossval::test_wide_sparse_rows_are_undone_bit_for_bit"
+        "test_cross_validate::test_wide_sparse_rows_are_undone_bit_for_bit"
         " test_epochs::test_phases_on_wide_rows_are_undone",
     ),
     Breakage(
@@ -645,7 +645,7 @@ BREAKAGES = [
         "    child = state\n"
         "    n_updates = train(learner, child, plan.phase(node, left))\n"
         "    n_updates += walk_to_leaves(",
-        "test_crossval::test_no_label_of_a_fold_reaches_its_own_model",
+        "test_cross_validate::test_no_label_of_a_fold_reaches_its_own_model",
     ),
     Breakage(
         "tree: all epochs of the standard method have one order",
@@ -658,13 +658,13 @@ BREAKAGES = [
         "folds: scores of leave-one-out are in prepared order",
         "return Folds(order, n_folds, numbers=order if n_folds == n_rows else None)",
         "return Folds(order, n_folds)",
-        "test_crossval::test_classifier_equals_the_naive_tree",
+        "test_cross_validate::test_classifier_equals_the_naive_tree",
     ),
     Breakage(
         "folds: shuffled folds get each other's numbers",
         "folds = np.argsort(numbers)[folds]",
         "folds = numbers[folds]",
-        "test_crossval",
+        "test_cross_validate",
     ),
     Breakage(
         "rows: negative weights pass",
@@ -677,7 +677,7 @@ BREAKAGES = [
         "scores: the hinge of several classes takes the mean of the others",
         "of_true_class - others.max(axis=1)",
         "of_true_class - np.sort(others, axis=1)[:, -2]",
-        "test_crossval::test_losses_are_scikit_learns_metrics",
+        "test_cross_validate::test_losses_are_scikit_learns_metrics",
     ),
     Breakage(
         "scores: the mean of weighted losses is over rows",
@@ -702,25 +702,25 @@ BREAKAGES = [
         "exact: merged moments lack what lies between the means",
         "steps *= np.sqrt(first.weights * share)[:, None]",
         "steps *= np.sqrt(share)[:, None]",
-        "test_exact::test_regressors_score_as_fits_do",
+        "test_sums::test_regressors_score_as_fits_do",
     ),
     Breakage(
         "exact: squared errors lack those of the means",
         "errors += weights[:, None, None] * np.square(mean_errors)",
         "errors += np.square(mean_errors)",
-        "test_exact::test_regressors_score_as_fits_do",
+        "test_sums::test_regressors_score_as_fits_do",
     ),
     Breakage(
         "exact: a chunk leaks into the moments of all rows but it",
         "segments = [*segments[:index], *others, *segments[index + 1 :]]",
         "segments = [*segments]",
-        "test_exact_leave_one_out",
+        "test_sums_leave_one_out",
     ),
     Breakage(
         "exact: growing training sets forget their beginnings",
         "so_far = [merge(so_far[0], moments)] if are_growing and so_far else [moments]",
         "so_far = [moments]",
-        "test_exact::test_regressors_score_as_fits_do test_exact_discriminants",
+        "test_sums::test_regressors_score_as_fits_do test_sums_discriminants",
     ),
     Breakage(
         "lasso: the models of the first fold are those of all",
@@ -745,33 +745,33 @@ BREAKAGES = [
         "tables: all rows tell the numbers of each training set",
         "of_sets = list(map(merge_spreads, before, [*behind, nothing]))",
         "of_sets = [[*before][-1]] * chunks.n_chunks",
-        "test_transformers_from_sums::test_scores_are_those_of_fits"
-        " test_transformers_from_sums::test_no_model_changes_with_the_rows_that_it_tests",
+        "test_steps_before_sums::test_scores_are_those_of_fits"
+        " test_steps_before_sums::test_no_model_changes_with_the_rows_that_it_tests",
     ),
     Breakage(
         "tables: categories are encoded once though a training set lacks some",
         "if absent_columns(cut, ",
         "if False and absent_columns(cut, ",
-        "test_transformers_from_sums::test_what_differs_between_folds_is_fitted",
+        "test_steps_before_sums::test_what_differs_between_folds_is_fitted",
     ),
     Breakage(
         "tables: models of all folds fill in the same numbers by Newton's method",
         "self._fill, self._common_fill = fill - fill[-1], fill[-1]",
         "self._fill, self._common_fill = fill * 0, fill[-1]",
-        "test_transformers_from_sums::test_models_that_newton_finds",
+        "test_steps_before_sums::test_models_that_newton_finds",
     ),
     # Trees of all folds.
     Breakage(
         "forest: a number on an edge goes to the next bin",
         "(edges[first + half - 1] < x)",
         "(edges[first + half - 1] <= x)",
-        "test_forest_kernel::test_a_bin_holds_its_upper_edge",
+        "test_trees_grown_together::test_a_bin_holds_its_upper_edge",
     ),
     Breakage(
         "forest: rows of a fold leak into its own tree in small nodes",
         "held_of[n_parts] = node.held[member] if node.held[member] > 0 else -1",
         "held_of[n_parts] = 0",
-        "test_forest_kernel::test_each_tree_is_the_one_grown_alone"
+        "test_trees_grown_together::test_each_tree_is_the_one_grown_alone"
         " test_trees::test_a_forest_is_the_trees_grown_alone",
     ),
     Breakage(
@@ -858,13 +858,13 @@ BREAKAGES = [
         "store: leases of killed workers last",
         "expires.between(now, now + _MAX_LEASE_FACTOR * LEASE_SECONDS)",
         "expires.between(0.0, now + _MAX_LEASE_FACTOR * LEASE_SECONDS)",
-        "test_leases",
+        "test_leases_and_killed_workers",
     ),
     Breakage(
         "store: row updates that a trial has counted count again",
         'if n_ahead and not _is_counted(connection, first["key"], since):',
         "if n_ahead:",
-        "test_leases",
+        "test_leases_and_killed_workers",
     ),
     Breakage(
         "store: a block that was just used is dropped first",
@@ -940,13 +940,13 @@ BREAKAGES = [
         "engines: fits hide an error of ours",
         "        except ValueError as error:\n            if len(work.candidates) > 1:",
         "        except Exception as error:\n            if len(work.candidates) > 1:",
-        "test_exact_fallback",
+        "test_sums_fallback",
     ),
     Breakage(
         "tables: each training set is taken to have rows of one form",
         "return any(table is not last for table in tables) or bool(",
         "return False and bool(",
-        "test_transformers_from_sums",
+        "test_steps_before_sums",
     ),
     Breakage(
         "plans: estimators of other settings share one",

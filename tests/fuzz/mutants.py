@@ -132,7 +132,7 @@ def mutants(n: int, seed: int) -> Iterator[tuple[Path, int, str, str]]:
 def commands(path: Path) -> list[list[str]]:
     """Return the arguments of pytest for the tests that touch a module, the fast ones first."""
     folder = path.parent.name
-    remote = ["tests/distributed", "tests/rows/test_distributed.py"]
+    remote = ["tests/distributed", "tests/rows/test_remote_rows.py"]
     if folder in CONTRACTS:
         contract = [CONTRACT, "-k", f"{CONTRACTS[folder]} and not two_processes"]
         return [contract, [f"tests/engines/{folder}"], [*remote, "tests/preprocessing"]]

@@ -1,4 +1,4 @@
-"""A worker of tests/storage/test_leases.py: python worker.py STORAGE STORE WHAT GRACE.
+"""A worker of the tests of leases: python worker.py STORAGE STORE WHAT GRACE.
 
 With WHAT "long" a trial takes minutes, with other words seconds. With "stuck" the worker stops
 forever as soon as it has written a model to the store. A trial counts

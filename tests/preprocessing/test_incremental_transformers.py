@@ -42,7 +42,6 @@ from optuna_treecv.preprocessing.fitted import FittedSteps
 from optuna_treecv.rows.data import Data
 from optuna_treecv.rows.partition import Phase
 
-
 EVERY = [*CLASSIFIERS, *REGRESSORS, *UNSUPERVISED]
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ids import said
 import numpy as np
 import optuna
-from pairs import pairs
 from pipelines_by_hand import loss_of
 from pipelines_by_hand import rows_on_different_scales
 from pipelines_by_hand import SEED
