@@ -9,6 +9,7 @@ from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.nested import Nested
+from optuna_treecv.study.threshold import Threshold
 
 __all__ = [
     "Advice",
@@ -20,6 +21,7 @@ __all__ = [
     "Nested",
     "PairedDifference",
     "Score",
+    "Threshold",
 ]
 
 for _name in __all__:

@@ -601,8 +601,8 @@ class Run:
             )
         if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:
             raise ValueError(
-                "cv must test every row once, because each row gets one "
-                "prediction, but some rows are tested several times or not at all."
+                "cv must test every row once, because each row gets one prediction, but some rows "
+                "are tested several times or not at all."
             )
         try:
             return self.plan.predict(self.estimator, repeat, response_method)

@@ -79,6 +79,7 @@ from optuna_treecv.study.study_check import report_for
 from optuna_treecv.study.study_check import StudyCheck
 from optuna_treecv.study.study_check import warn_if_mixed
 from optuna_treecv.types import AnyTrial
+from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
 from optuna_treecv.types import Opaque
@@ -428,6 +429,18 @@ class Evaluator:
                 with_outputs[0].append(trial)
                 with_outputs[1].append(outputs)
         return with_outputs
+
+    def oof_outputs(self, trial: FrozenTrial, run: Run, method: str) -> Array:
+        """Return the outputs of a trial for all rows, in the order of ``Tested.rows``.
+
+        The folds are trained once more if the outputs are not known. Outputs are rounded as they
+        are kept, so that they do not depend on this.
+        """
+        known = self.known_scores.find(trial)
+        if known is not None and method in known.outputs:
+            return known.outputs[method]
+        rows = self.cross_validation.tested(run.method_name).rows
+        return run.request.compact_output(run.predict(method)[rows], method)
 
     def trial_and_candidate(
         self,

@@ -33,6 +33,9 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import Params
 from optuna_treecv.study.space import Space
+from optuna_treecv.study.threshold import choose_threshold
+from optuna_treecv.study.threshold import Threshold
+from optuna_treecv.study.threshold import with_threshold
 from optuna_treecv.types import AnyTrial
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
@@ -311,6 +314,7 @@ class TreeCVObjective:
         rule: Rule = "best",
         simpler: Simpler | None = None,
         kind: Literal["refit", "kfold_average"] = "refit",
+        threshold: Threshold | None = None,
     ) -> Estimator:
         """Return the fitted estimator of the best trial, or of the trial that a rule chooses.
 
@@ -331,12 +335,15 @@ class TreeCVObjective:
             of the tree. "kfold_average" cross-validates the trial once more and averages the
             models of its folds, see ``CVResult.kfold_estimator``; this is possible only for linear
             learners that are evaluated by TreeCV.
+        threshold : Threshold, default=None
+            The decision threshold that ``threshold`` has chosen for this trial.
 
         Returns
         -------
         estimator
-            The fitted estimator with the parameters of the trial. During the fit, each
-            ``random_state=None`` is replaced by the seed of the objective.
+            The fitted estimator with the parameters of the trial, within a
+            ``FixedThresholdClassifier`` of scikit-learn if a threshold is given. During the fit,
+            each ``random_state=None`` is replaced by the seed of the objective.
 
         Raises
         ------
@@ -347,12 +354,21 @@ class TreeCVObjective:
         evaluator = self.evaluator
         trial, candidate = evaluator.trial_and_candidate(study, rule, simpler)
         lists = {name: axis.codes for name, axis in evaluator.space.axes.items() if axis.codes}
+        if threshold is not None and threshold.trial.number != trial.number:
+            raise ValueError(
+                f"threshold must be that of trial {trial.number}, got that of trial "
+                f"{threshold.trial.number}."
+            )
         warn_of_edges(study, trial, lists)
         if kind == "refit":
-            return run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
-        average = "kind must be 'refit'"  # the advice in the error message if there is no average
-        run = run_for(evaluator.cross_validation, *candidate, wants_average=average)
-        return run.finish().kfold_estimator()
+            fitted = run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
+        else:
+            average = "kind must be 'refit'"  # the advice in the error if there is no average
+            run = run_for(evaluator.cross_validation, *candidate, wants_average=average)
+            fitted = run.finish().kfold_estimator()
+        if threshold is None:
+            return fitted
+        return with_threshold(fitted, threshold, evaluator.cross_validation.data)
 
     def predict_oof(
         self,
@@ -406,6 +422,80 @@ class TreeCVObjective:
         _, candidate = self.evaluator.trial_and_candidate(study)
         run = run_for(self.evaluator.cross_validation, *candidate, is_scored=False)
         return run.predict(method, "method")
+
+    def threshold(
+        self,
+        study: optuna.Study | optuna.trial.FrozenTrial,
+        metric: object = "balanced_accuracy",
+        *,
+        constraint: str | None = None,
+        pos_label: object = None,
+        rule: Rule = "best",
+        simpler: Simpler | None = None,
+        level: float = 0.95,
+    ) -> Threshold:
+        """Choose the decision threshold of a binary classifier on its out-of-fold outputs.
+
+        The outputs are those of the trial, if they are known: with ``keep_outputs="all"``, or if
+        a score is computed from them. Otherwise, all folds are trained once more.
+        ``TunedThresholdClassifierCV`` of scikit-learn would fit k models for the same choice.
+
+        Parameters
+        ----------
+        study : optuna.Study or optuna.trial.FrozenTrial
+            A study with at least one complete trial of this objective, or a trial of this
+            objective.
+        metric : str, scorer or array-like of shape (2, 2), default="balanced_accuracy"
+            What the threshold maximizes: the name of a scorer of labels, such as "f1", a scorer
+            that ``make_scorer`` made of a metric of labels with ``sample_weight``, or the costs
+            ``[[tn, fp], [fn, tp]]`` of a row, whose mean is minimized.
+        constraint : str, default=None
+            A condition that the threshold must satisfy on the out-of-fold labels, such as
+            "recall >= 0.9".
+        pos_label : int, float, bool or str, default=None
+            The positive class. None for the second one in sorted order.
+        rule : {"best", "one_se"} or callable, default="best"
+            How the trial is chosen from the study, see ``best_estimator``.
+        simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+            Used if ``rule`` is "one_se", see ``best_estimator``.
+        level : float, default=0.95
+            The level of the interval of the threshold.
+
+        Returns
+        -------
+        Threshold
+            The threshold, its interval, its score and the curve of all thresholds. Pass it to
+            ``best_estimator`` for the fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If an argument is invalid, if there are not two classes, or if a row is not in exactly
+            one test set.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> model, grid = LogisticRegression(), {"C": [0.001, 0.1]}
+        >>> objective = treecv_objective(model, X, y, param_grid=grid, scoring="log_loss")
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> found = objective.threshold(study, "f1", constraint="recall >= 0.99")
+        >>> found.threshold < 0.5
+        True
+        >>> model = objective.best_estimator(study, threshold=found)
+        >>> type(model).__name__
+        'FixedThresholdClassifier'
+        """
+        evaluator = self.evaluator
+        trial, candidate = evaluator.trial_and_candidate(study, rule, simpler)
+        run = run_for(evaluator.cross_validation, *candidate, is_scored=False)
+        outputs_of = partial(evaluator.oof_outputs, trial, run)
+        return choose_threshold(run, trial, outputs_of, metric, constraint, pos_label, level)
 
     def honest(
         self,

@@ -64,7 +64,8 @@ def shown():
     return [
         *(several, other, grown, best, several.scores["error"], several.interval()),
         *(several.compare(other), best.curve, objective.advise(study)),
-        *(objective.honest(study), *nested, *choices, choices[0].candidates[1]),
+        *(objective.honest(study), objective.threshold(study), *nested),
+        *(*choices, choices[0].candidates[1]),
     ]
 
 

@@ -49,7 +49,7 @@ MODULES = [
 # Classes whose __init__ users do not call.
 MADE_BY_US = {
     *("Advice", "CVResult", "Candidate", "Choice", "Curve", "Honest", "Interval", "Nested"),
-    *("PairedDifference", "Score", "TreeCVObjective"),
+    *("PairedDifference", "Score", "Threshold", "TreeCVObjective"),
 }
 # Public names of other modules.
 ELSEWHERE = [
