@@ -158,8 +158,10 @@ def test_a_new_process_reads_the_store(binary, store_url):
         objective.evaluator.known_scores.n_bytes > 0 and there.evaluator.known_scores.n_bytes == 0
     )
     again = select(study, there, rule="one_se")
-    # Rows are known here alone, so that the correction of the other process is by folds.
-    assert (here.honest.by, again.honest.by) == ("rows", "folds")
+    # Rows are known here alone: the correction of the other process is by folds, unless folds took
+    # so long that their results are in the store.
+    assert here.honest.by == "rows"
+    assert again.honest.by in ("folds", "rows")
     assert repr(again).partition("honest=")[0] == repr(here).partition("honest=")[0]
     assert [one.difference for one in again.candidates] == [
         one.difference for one in here.candidates
