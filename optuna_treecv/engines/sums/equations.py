@@ -132,6 +132,9 @@ class Penalties:
             solved[use_rotations] = back.transpose(1, 0, 2)
         if not squares.all():  # the product with Q spreads rounding errors to constant columns
             solved[np.ix_(alphas > 0, squares == 0)] = 0
+        # Small pivots do not reveal every singular matrix.
+        if not alphas.all() and is_singular(self.gram):
+            solved[alphas == 0] = np.nan
         return solved
 
     def _solve_by_cholesky(self, alphas: np.ndarray) -> np.ndarray:
@@ -150,8 +153,6 @@ class Penalties:
                 solution, pivots = lapack.solve_positive(self.gram, alpha, self._b)
                 if np.all(np.square(pivots) >= MIN_PIVOT * (squares + alpha)):
                     solved[i] = solution
-        if not alphas.all() and is_singular(self.gram):
-            solved[alphas == 0] = np.nan
         return solved
 
 
