@@ -264,6 +264,29 @@ def test_predictions_need_one_test_set_for_each_row(cv):
         tree_cross_val_predict(GaussianNB(), X_CLASSES, Y_CLASSES, cv=cv)
 
 
+class WithoutFit(ClassifierMixin, BaseEstimator):
+    """A classifier that can only be trained in parts."""
+
+    def partial_fit(self, X, y, classes=None):
+        self.classes_ = np.asarray(classes)
+        return self
+
+    def predict(self, X):
+        return self.classes_[np.zeros(len(X), int)]
+
+
+@pytest.mark.parametrize(
+    ("cv", "message"),
+    [
+        (3, "^estimator must have fit for method='fit', but WithoutFit has no fit; use"),
+        (ShuffleSplit(2), "^cv must be a splitter whose .* use method='standard' instead"),
+    ],
+)
+def test_an_estimator_without_fit_is_refused(cv, message):
+    with pytest.raises(ValueError, match=message):
+        tree_cross_validate(WithoutFit(), X_CLASSES, Y_CLASSES, cv=cv, method="fit")
+
+
 def a_table(n_rows=60):
     generator = np.random.default_rng(0)
     table = pd.DataFrame(

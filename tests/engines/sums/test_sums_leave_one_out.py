@@ -154,8 +154,10 @@ def test_corrections_in_float32_are_small_enough():
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_few_rows_with_a_scaler():
+@pytest.mark.parametrize("max_bytes", [2**26, 0])  # 0: too little memory for the inverses
+def test_few_rows_with_a_scaler(max_bytes, monkeypatch):
     """Each row changes the scales much, so that series are long."""
+    monkeypatch.setattr("optuna_treecv.engines.sums.left_out._MAX_BYTES", max_bytes)
     for seed in range(3):
         rng = np.random.default_rng(seed)
         X, y = rng.normal(size=(9, 3)), rng.normal(size=9)

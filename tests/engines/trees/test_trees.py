@@ -621,3 +621,16 @@ def test_categories_and_missing_values_that_were_not_seen():
     tree = HistTreeClassifier(random_state=0).fit(X, y)
     new = pd.DataFrame({"place": ["b", "z", None, "a"], "x": [np.nan, 5.0, np.nan, 1.0]})
     assert tree.predict(new).tolist() == [1, 0, 0, 0]
+
+
+def test_an_array_of_objects_has_the_scores_of_a_data_frame():
+    rng = np.random.default_rng(0)
+    letters, numbers = rng.choice(list("abc"), 200), rng.normal(size=200)
+    y = (letters == "a") ^ (numbers > 0)
+    frame = pd.DataFrame({"letter": pd.Categorical(letters), "number": numbers})
+    found = [
+        tree_cross_validate(HistTreeClassifier(max_depth=3, categorical_features=[0]), X, y, cv=4)
+        for X in (frame, np.array([letters, numbers], dtype=object).T)
+    ]
+    np.testing.assert_array_equal(*(result.test_score for result in found))
+    assert found[0].mean < 0.1
