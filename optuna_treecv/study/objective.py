@@ -131,16 +131,6 @@ class TreeCVObjective:
         return self.evaluator.n_splits
 
     @property
-    def has_fold_scores(self) -> bool:
-        """Whether there are several folds, and the optimized score is computed for each fold."""
-        return self.evaluator.has_fold_scores
-
-    @property
-    def score_directions(self) -> dict[str, str]:
-        """The direction of each score by its name, "minimize" or "maximize"."""
-        return self.evaluator.score_directions
-
-    @property
     def param_distributions(self) -> dict[str, BaseDistribution]:
         """The distribution of each parameter; empty if a callable suggests the parameters."""
         return self.evaluator.param_distributions
