@@ -92,13 +92,15 @@ class Threshold:
         )
 
 
-def with_threshold(estimator: Estimator, found: Threshold, data: Data) -> FixedThresholdClassifier:
+def with_threshold(
+    estimator: Estimator, chosen: Threshold, data: Data
+) -> FixedThresholdClassifier:
     """Return a fitted estimator as a classifier with this threshold."""
     classifier = FixedThresholdClassifier(
         FrozenEstimator(estimator),
-        threshold=found.threshold,
-        pos_label=found.pos_label,
-        response_method=found.response_method,
+        threshold=chosen.threshold,
+        pos_label=chosen.pos_label,
+        response_method=chosen.response_method,
     )
     return classifier.fit(data.X, data.y)  # fits nothing, because the estimator is frozen
 

@@ -90,6 +90,7 @@ class Recorder:
         self.seen.append(tuple(state))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data(), st.integers(2, 80))
 def test_the_tasks_are_what_a_sweep_does(cluster, data, n):

@@ -61,6 +61,7 @@ def test_sources_stay_at_home() -> None:
         assert not list(package.rglob("*.pyx")) + list(package.rglob("*.h"))
 
 
+@pytest.mark.slow
 def test_the_version_stands_in_one_place() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     assert "version" not in project and project["dynamic"] == ["version"]

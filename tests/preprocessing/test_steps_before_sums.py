@@ -377,6 +377,7 @@ def test_words_are_filled_in_by_each_fold(encodes, gap, cv):
     np.testing.assert_allclose(result.test_score, of_fits, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_words_of_which_a_training_set_has_none():
     """The steps of all rows fill it in there, so that only a fit says that it is unknown."""
     imputer = SimpleImputer(strategy="most_frequent")

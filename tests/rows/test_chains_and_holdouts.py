@@ -256,6 +256,7 @@ def test_a_share_is_held_out():
         assert same.mean == last.mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(learner=LEARNERS, order=["fixed", "random"], shuffle=[True, False]), ids=said
 )

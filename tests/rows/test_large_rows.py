@@ -657,6 +657,7 @@ def test_what_needs_all_rows_in_memory_says_so(estimator, options, why):
     tree_cross_validate(estimator, X[:900], y[:900], max_memory=LITTLE, **options)
 
 
+@pytest.mark.slow
 def test_rows_that_are_no_array_of_numbers():
     frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])])
     assert is_same(

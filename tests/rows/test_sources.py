@@ -118,6 +118,7 @@ def test_scores_are_those_of_an_array(folder, expected, source, max_memory):
     assert np.array_equal(found.test_score, expected[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["Parquet", "lazy", "table"])
 def test_rows_go_into_a_file_where_memory_does_not_hold_them(folder, source):
     rows, labels = SOURCES[source](folder)
@@ -225,6 +226,7 @@ def test_columns_that_hold_no_numbers(folder):
         tree_cross_validate(PegasosClassifier(), rows, "label", max_memory=SMALL)
 
 
+@pytest.mark.slow
 def test_labels_may_be_texts(folder):
     pa = pytest.importorskip("pyarrow")
     texts = np.where(Y, "yes", "no")

@@ -69,6 +69,7 @@ def test_tree_trains_every_other_row_once_and_tests_each_row_once(plan, most):
     assert n_updates == recurrence(plan, 0, plan.n_folds)
 
 
+@pytest.mark.slow
 @given(plans())
 def test_standard_trains_every_other_row_once(plan):
     fed, n_updates = trained_on(plan, walk_standard)

@@ -282,6 +282,7 @@ def test_an_empty_grid_is_the_estimator_as_given():
     assert theirs.cv_results_["params"] == [{}, {"C": 0.1}]
 
 
+@pytest.mark.slow
 def test_a_grid_of_swapped_steps_in_a_storage(tmp_path):
     """A parameter that is not set is a text in a database, and no value of the estimator."""
     pipeline = Pipeline([("c", SVC())])
@@ -420,6 +421,7 @@ def test_a_search_is_quiet_by_default(capsys, caplog):
         optuna.logging.set_verbosity(before)
 
 
+@pytest.mark.slow
 def test_a_search_is_quiet_in_workers(capfd):
     """A worker does not know the level of messages that this process has set."""
     search = TreeCVSearchCV(SVC(), param_grid={"C": [0.1, 1.0]}, cv=3)

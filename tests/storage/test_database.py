@@ -534,6 +534,7 @@ def test_refuses_to_pickle_memory():
         pickle.dumps(database)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["url", "engine"])
 def test_a_forked_child_leaves_its_parents_connections_alone(store_url, given):
     database = Database(store_url if given == "url" else create_engine(store_url))

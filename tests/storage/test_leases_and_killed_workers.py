@@ -521,6 +521,7 @@ def test_the_store_is_lost_while_somebody_waits(store_url, request, waits):
     assert trial.user_attrs["treecv"]["n_updates"] > 0
 
 
+@pytest.mark.slow
 def test_a_store_that_shows_no_leases_is_not_besieged(store_url, waits, monkeypatch):
     times = []
     wait = Leases.wait

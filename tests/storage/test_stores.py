@@ -124,6 +124,7 @@ def test_what_is_there_is_not_written_again(store_url):
     assert [known.key for known in store.read_new()] == [key_of(1), key_of(2), key_of(3)]
 
 
+@pytest.mark.slow
 def test_many_at_once(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(i) for i in range(1200)])
@@ -192,6 +193,7 @@ def test_of_equal_models_the_older_go_first(store_url):
     assert [known.key for known in store.read_new()] == [key_of(2), key_of(3), key_of(4)]
 
 
+@pytest.mark.slow
 def test_the_bound_holds(store_url):
     rng = np.random.default_rng(0)
     store = ModelStore(Database(store_url), max_bytes=20_000)
@@ -238,6 +240,7 @@ def flip(payload: bytes, position: int) -> bytes:
     return bytes(damaged)
 
 
+@pytest.mark.slow
 def test_each_damage_is_found(store_url):
     lengths = [0, 1, 4, HEADER - 1, HEADER, HEADER + 1, HEADER + 99]
     positions = [0, 3, 4, 11, 12, 27, HEADER, HEADER + 50, HEADER + 99]
@@ -253,6 +256,7 @@ def test_each_damage_is_found(store_url):
         check_damage(store, known, i)
 
 
+@pytest.mark.slow
 def test_one_warning_for_all_damaged_models(store_url):
     store = ModelStore(Database(store_url))
     store.write([kept(i) for i in range(60)])
@@ -493,6 +497,7 @@ def test_no_model_is_overlooked_that_was_committed_late(postgres_url, monkeypatc
     assert [known.key for known in found] == [key_of(1), key_of(2)]
 
 
+@pytest.mark.slow
 def test_threads_share_a_store(store_url):
     store, reader = (ModelStore(Database(store_url)) for _ in range(2))
     found: list[StoredModel] = []

@@ -441,6 +441,7 @@ def greedy(probabilities, targets, size):
     return best
 
 
+@pytest.mark.slow
 def test_members_are_those_of_greedy_selection():
     grid = {"n_neighbors": [2, 5, 9, 20, 40], "p": [1, 2]}
     objective, study = searched(KNeighborsClassifier(), grid, scoring="log_loss")

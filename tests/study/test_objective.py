@@ -142,6 +142,7 @@ def test_fixed_and_frozen_trials(binary):
     assert len(result.test_score) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "name"),
     [
@@ -189,6 +190,7 @@ def test_best_estimator_is_that_of_a_trial_fitted_on_all_rows(binary):
     assert by_run.best_estimator(study.trials[2]).alpha == study.trials[2].params["alpha"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")
 def test_choices_that_are_estimators_are_not_shared(binary):
     inner = SGDClassifier(max_iter=1, tol=None, random_state=0)

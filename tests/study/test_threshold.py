@@ -88,6 +88,7 @@ def test_the_classifier_has_the_threshold():
         objective.best_estimator(other, threshold=found)
 
 
+@pytest.mark.slow
 def test_a_constraint_holds_at_the_threshold():
     objective, study = logistic()
     free = objective.threshold(study, "precision", constraint="recall >= 0.5")

@@ -518,6 +518,7 @@ class Unclonable(Locked):
         return Unclonable(self.lock)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:scoring=.*may not be a mean over rows")
 def test_workers_get_memory_maps():
     large, y = np.ones((400, 500)), np.arange(400) % 2
