@@ -194,6 +194,7 @@ def test_hoeffding_counts_the_rows_of_one_fold(binary):
     half = np.sqrt(np.log(2 / 0.1) / (2 * 27))  # 83 rows in folds of 27 or 28
     interval = result.interval("hoeffding", 0.9)
     assert interval.high == pytest.approx(min(1.0, result.mean + half), rel=1e-12)
+    assert interval.target.endswith("3 fold models (each trained on 55 rows) on new rows")
     with pytest.warns(UserWarning, match="wider than the range of scoring='error' .0 to 1"):
         wide = tree_cross_validate(PegasosClassifier(), X, y, cv="loo").interval("hoeffding")
     assert (wide.low, wide.high) == (0.0, 1.0)

@@ -471,8 +471,8 @@ def test_bad_splits(cv, message, method):
 
 
 def test_stratify_without_effect():
-    for cv in ("loo", KFold(3), N_ROWS):
-        with pytest.raises(ValueError, match="^stratify=True needs an int below"):
+    for cv, words in (("loo", "loo"), (KFold(3), r"KFold\(.*\)"), (N_ROWS, str(N_ROWS))):
+        with pytest.raises(ValueError, match=f"^stratify=True needs .* as cv, got cv={words}\\.$"):
             tree_cross_validate(TrainedNB(), X, Y, cv=cv, stratify=True)
 
 
