@@ -1,4 +1,8 @@
-"""The contract of engines, for one or more estimators of each engine."""
+"""The contract of engines, for estimators of each engine but ``trees``.
+
+The tests are those of ``optuna_treecv.testing.EngineContract``. The bins of trees that are grown
+together are those of all rows, so that their scores are not those of fits: see ``trees/``.
+"""
 
 from __future__ import annotations
 
