@@ -592,18 +592,8 @@ class Run:
                 "does not test the first eighth of the rows; use method='auto' instead."
             )
         check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
-        repeat, *others = self.plan.repeats
-        cut = repeat.cut
-        if others:
-            raise ValueError(
-                "cv must test every row once, because each row gets one prediction, got "
-                f"{len(self.plan.repeats)} repeats."
-            )
-        if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:
-            raise ValueError(
-                "cv must test every row once, because each row gets one prediction, but some rows "
-                "are tested several times or not at all."
-            )
+        self.check_each_row_is_tested_once()
+        repeat = self.plan.repeats[0]
         try:
             return self.plan.predict(self.estimator, repeat, response_method)
         except Failed as failed:
@@ -612,6 +602,20 @@ class Run:
             reason = failed
         with _explain_errors(reason):
             return self.plan.fallback.predict(self.estimator, repeat, response_method)
+
+    def check_each_row_is_tested_once(self) -> None:
+        """Raise ValueError unless each row has one out-of-fold prediction."""
+        cut, n_repeats = self.plan.repeats[0].cut, len(self.plan.repeats)
+        if n_repeats > 1:
+            raise ValueError(
+                "cv must test every row once, because each row gets one prediction, got "
+                f"{n_repeats} repeats."
+            )
+        if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:
+            raise ValueError(
+                "cv must test every row once, because each row gets one prediction, but some rows "
+                "are tested several times or not at all."
+            )
 
     def fit(self) -> Estimator:
         """Return the estimator, fitted on all rows."""

@@ -65,8 +65,8 @@ class Facts:
     n_folds : int
         The number of folds of a repeat; 0 if unknown.
     is_requested : bool
-        Whether ``method`` names the engine, or the rows are remote, which no
-        other engine supports.
+        Whether ``method`` names the engine, or the rows are remote, which no other engine
+        supports.
     is_searched : bool
         Whether several values of a free parameter are evaluated.
     n_outputs : int

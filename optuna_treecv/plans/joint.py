@@ -393,12 +393,10 @@ def plan_of_sums(kind: type[SumsPlan], request: Request) -> SumsPlan | Declined:
         why_not = kind.why_not(request, parts)
     if why_not or isinstance(parts, str):
         kinds = ", ".join(family.__name__ for family in kind.families)
-        hint = (
-            "" if is_family else f" It supports {kinds}, alone or as the last step of a Pipeline."
-        )
+        supported = f" It supports {kinds}, alone or as the last step of a Pipeline."
         advice = (
             f"method={kind.name!r} cannot evaluate this estimator, because {why_not}; use "
-            f"method='auto' instead.{hint}"
+            f"method='auto' instead.{'' if is_family else supported}"
         )
         free = request.estimator.get_params() if isinstance(parts, str) else parts.parameters
         return Declined(why_not, advice, free, 2 if is_family else kind.relevance)

@@ -436,6 +436,7 @@ class Evaluator:
         The folds are trained once more if the outputs are not known. Outputs are rounded as they
         are kept, so that they do not depend on this.
         """
+        run.check_each_row_is_tested_once()
         known = self.known_scores.find(trial)
         if known is not None and method in known.outputs:
             return known.outputs[method]

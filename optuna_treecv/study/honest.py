@@ -336,9 +336,11 @@ def _losses(
         if scored and not (is_incomplete and len(load_fold_losses()[0]) > len(scored)):
             return scored, losses_per_unit(row_losses, tested)
     if not has_folds:
-        needed = "row_losses=True in treecv_objective" if is_mean else "a mean over rows as score"
+        needed = (
+            "row_losses=True in treecv_objective" if is_mean else "a mean over rows as scoring"
+        )
         raise ValueError(
-            f"honest needs {needed} if scores are pooled or folds are repeated or held out once, "
+            f"honest needs {needed} for pooled scores, repeated folds and a hold-out, "
             f"got scoring={run.request.scoring.name!r}."
         )
     return load_fold_losses()

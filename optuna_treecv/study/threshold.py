@@ -15,10 +15,10 @@ from sklearn.model_selection import FixedThresholdClassifier
 
 from optuna_treecv.core.intervals import check_level
 from optuna_treecv.core.run import Run
-from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.losses import draw_units
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.data import Data
+from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
@@ -47,8 +47,8 @@ class Threshold:
     threshold : float
         Rows whose output is at least this value are predicted to belong to ``pos_label``.
     score : float
-        The score of the out-of-fold labels at this threshold. It is optimistic, because the
-        threshold was chosen on the same rows.
+        The score of the out-of-fold labels at this threshold, for costs their negative mean. It
+        is optimistic, because the threshold was chosen on the same rows.
     honest_score : float
         The score corrected for the choice of the threshold: the threshold is chosen on bootstrap
         samples of the rows, and scored on the rows that were not drawn.
@@ -142,7 +142,9 @@ def choose_threshold(
             "a threshold needs an estimator with predict_proba or decision_function; "
             f"{name_of(run.estimator)} has none."
         )
-    (rates, is_fast), allowed = _as_rates("metric", metric), _as_constraint(constraint)
+    rates, metric_is_fast = _as_rates("metric", metric)
+    allowed, constraint_is_fast = _as_constraint(constraint)
+    is_fast = metric_is_fast and constraint_is_fast
     tested = run.request.cross_validation.tested(run.method_name)
     outputs, index = outputs_of(method), labels.index(pos_label)
     if outputs.ndim == 2:
@@ -163,10 +165,6 @@ def choose_threshold(
         )
     best = _find_best(scores, is_allowed)
     units, _ = tested.units()
-    if tested.is_ordered:
-        warn_caller(
-            "the rows are in the order of time: the interval of the threshold may be too narrow."
-        )
     n_draws, seed = _N_DRAWS if is_fast else _N_SLOW_DRAWS, run.request.settings.seed
     draws = draw_units(int(units.max()) + 1, n_draws, seed)
     pairs = (
@@ -324,6 +322,10 @@ def _as_rates(argument: str, metric: object) -> tuple[Rates, bool]:
             f"{argument} must be a scorer of labels, such as 'f1' or make_scorer(f1_score), got "
             f"{metric!r}, which is not computed from labels."
         )
+    if not Scorer("", scorer, is_made=True).takes_weights:
+        raise ValueError(
+            f"{argument} must be a scorer of a metric with sample_weight, got {metric!r}."
+        )
     function, sign = scorer._score_func, scorer._sign
     options = {name: x for name, x in scorer._kwargs.items() if name != "pos_label"}
     if options.get("average") == "binary":
@@ -357,10 +359,10 @@ def _as_costs(argument: str, costs: Opaque) -> Rates:
     return lambda *counts: -(of_cells.ravel() @ np.array(counts)) / sum(counts)
 
 
-def _as_constraint(constraint: str | None) -> Rates:
-    """Return whether a constraint such as "recall >= 0.9" holds, from confusions."""
+def _as_constraint(constraint: str | None) -> tuple[Rates, bool]:
+    """Return whether "recall >= 0.9" holds, from confusions, and whether this is a formula."""
     if constraint is None:
-        return lambda tn, fp, fn, tp: np.ones(len(tn), bool)
+        return (lambda tn, fp, fn, tp: np.ones(len(tn), bool)), True
     match = _CONSTRAINT.fullmatch(constraint) if isinstance(constraint, str) else None
     try:
         assert match is not None
@@ -371,5 +373,5 @@ def _as_constraint(constraint: str | None) -> Rates:
             f"labels, got {constraint!r}."
         ) from None
     compare = operator.ge if match[2] == ">=" else operator.gt
-    rates, _ = _as_rates("constraint", match[1])
-    return lambda *counts: compare(rates(*counts), bound)
+    rates, is_formula = _as_rates("constraint", match[1])
+    return (lambda *counts: compare(rates(*counts), bound)), is_formula

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 import pickle
 
 import numpy as np
@@ -67,8 +68,7 @@ def test_no_threshold_has_a_better_score(estimator, metric):
     assert found.score == pytest.approx(score_at(metric, found, outputs))
     assert found.score == found.scores.max()
     for number in range(0, len(found.thresholds), 9):
-        at = pickle.loads(pickle.dumps(found))
-        object.__setattr__(at, "threshold", found.thresholds[number])
+        at = replace(found, threshold=found.thresholds[number])
         assert found.scores[number] == pytest.approx(score_at(metric, at, outputs))
     assert np.all(np.diff(found.thresholds) < 0)
     assert found.low <= found.threshold <= found.high
@@ -126,11 +126,9 @@ def test_rows_that_were_withheld_are_scored_as_by_scikit_learn(metric):
 
 def test_known_outputs_are_not_computed_again(monkeypatch):
     """With and without them, the threshold is the same."""
-    y = CODES
-    kept, kept_study = logistic(y, keep_outputs="all")
-    monkeypatch.setattr(kept.evaluator.known_scores, "_database", None)
+    kept, kept_study = logistic(keep_outputs="all")
     with_outputs = kept.threshold(kept_study, "f1")
-    objective, study = logistic(y, keep_outputs=False)
+    objective, study = logistic(keep_outputs=False)
     without = objective.threshold(study, "f1")
     assert repr(with_outputs) == repr(without)
     np.testing.assert_array_equal(with_outputs.scores, without.scores)
@@ -150,21 +148,17 @@ def test_weights_count_rows():
 
 
 def test_groups_are_drawn_whole():
-    """If all rows of a class are in one group, a draw without the group lacks the class."""
+    """With the same folds, groups change the interval of the threshold alone."""
     groups = np.arange(len(X)) // 8
     objective, study = logistic(groups=groups)
     found = objective.threshold(study, "f1")
-    alone, alone_study = logistic(cv=study_cv(objective))
+    cut, everything = objective.evaluator.cross_validation.repeats[0].cut, np.arange(len(X))
+    tests = [cut.test_rows(chunk) for chunk in range(cut.n_folds)]
+    cv = [(np.setdiff1d(everything, test), test) for test in tests]
+    alone, alone_study = logistic(cv=cv)
     rows = alone.threshold(alone_study, "f1")
     assert found.threshold == rows.threshold
     assert (found.low, found.high) != (rows.low, rows.high)
-
-
-def study_cv(objective):
-    cut = objective.evaluator.cross_validation.repeats[0].cut
-    everything = np.arange(len(X))
-    tests = [cut.test_rows(chunk) for chunk in range(cut.n_folds)]
-    return [(np.setdiff1d(everything, test), test) for test in tests]
 
 
 @pytest.mark.parametrize(
@@ -172,6 +166,7 @@ def study_cv(objective):
     [
         (("roc_auc",), "metric must be a scorer of labels, .* got 'roc_auc', which is not"),
         (("f2",), "metric must be the name of a scorer of labels, .* got 'f2'"),
+        ((make_scorer(lambda y, labels: 1.0),), "metric must be a scorer of a metric with sample"),
         (([1, 2],), r"metric must be a scorer of labels or a matrix of costs, .* got \[1, 2\]"),
         ((None,), "metric must be a scorer of labels or a matrix of costs, .* got None"),
         (("f1", "recall = 1"), "constraint must be a text such as 'recall >= 0.9', .* got 'rec"),
@@ -206,8 +201,11 @@ def test_other_targets_are_refused(estimator, grid, y, message):
         objective.threshold(study)
 
 
-def test_time_series_have_no_prediction_for_each_row():
-    objective, study = logistic(cv=TimeSeriesSplit(3), keep_outputs=False)
+@pytest.mark.parametrize("keep_outputs", ["all", False])
+@pytest.mark.parametrize("options", [{"cv": TimeSeriesSplit(3)}, {"n_repeats": 2}])
+def test_each_row_must_have_one_prediction(options, keep_outputs):
+    """Also if the outputs are known, so that a study that is resumed does the same."""
+    objective, study = logistic(keep_outputs=keep_outputs, **options)
     with pytest.raises(ValueError, match="^cv must test every row once"):
         objective.threshold(study)
 

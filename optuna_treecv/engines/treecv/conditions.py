@@ -278,7 +278,7 @@ def why_in_memory(request: Request, n_epochs: int) -> str:
         return "its preprocessing transforms all rows before training begins"
     is_numeric = sparse.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "biuf")
     if compiled_part(request.estimator) is None and not is_numeric:
-        return "its partial_fit takes rows of X as they were passed, and not of a file"
+        return "its partial_fit takes rows of X as they were passed, not rows from a file"
     return ""
 
 
