@@ -161,8 +161,9 @@ def results(monkeypatch) -> dict[tuple[str, int], CVResult]:
     found = {}
 
     def keep(trial, run, database):
-        result = found[trial.study.study_name, trial.number] = record_trial(trial, run, database)
-        return result
+        result, name = record_trial(trial, run, database)
+        found[trial.study.study_name, trial.number] = result
+        return result, name
 
     monkeypatch.setattr("optuna_treecv.study.evaluator.record_trial", keep)
     return found

@@ -151,6 +151,8 @@ def plan_for(request: Request, engines: Sequence[Engine]) -> Plan:
         )
     if request.is_scored:
         _check_scores(request, plan)
+    if request.cross_validation.search.keep_outputs and plan.capabilities.keeps_outputs:
+        plan = plan.with_request(replace(request, keeps_best=True))
     return plan
 
 

@@ -355,6 +355,9 @@ class Capabilities:
         Whether folds are refitted if the plan fails and ``method`` does not name its engine.
     evaluates_jointly : bool
         Whether all folds of a repeat are evaluated before the first fold is reported.
+    keeps_outputs : bool
+        Whether outputs are kept that no score needs, because this takes little time compared with
+        the evaluation. Other plans compute outputs fast, or take long to predict.
     caches_responses : bool
         Whether computing predictions would require another training. If so, they are cached
         together with the scores.
@@ -387,6 +390,7 @@ class Capabilities:
     in_memory_reason: str = ""
     falls_back: bool = False
     evaluates_jointly: bool = False
+    keeps_outputs: bool = False
     caches_responses: bool = False
     averages_models: bool = False
     leaves_out_pairs: bool = False

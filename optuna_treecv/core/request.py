@@ -10,10 +10,10 @@ from dataclasses import field
 from dataclasses import replace
 from functools import cached_property
 from functools import partial
+from typing import Literal
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.base import is_classifier
@@ -27,6 +27,7 @@ from optuna_treecv.core.routing import part_of
 from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.estimators.base import may_have
+from optuna_treecv.estimators.base import n_columns
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import seeded
 from optuna_treecv.estimators.base import unset_seeds
@@ -51,6 +52,11 @@ from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
 
 T = TypeVar("T")
+
+OutputMethod = Literal["predict_proba", "decision_function", "predict"]
+
+#: The maximum number of bytes of a trial's outputs, unless a score needs them: 64 MiB.
+MAX_OUTPUT_BYTES = 2**26
 
 #: An estimator of any library, with the parameter values to evaluate.
 Candidate = Estimator
@@ -80,6 +86,8 @@ class Request:
         Whether the estimator is scored; otherwise it is only fitted or used for predictions.
     wants_rows : bool
         Whether the row scores of the first optimised metric are needed, if it has any.
+    keeps_best : bool
+        Whether the outputs of ``best_methods`` are stored although no score may need them.
     first_optimized : int
         The index of the optimised metric that is used as the first one.
     wants_average : str
@@ -97,6 +105,7 @@ class Request:
     of_class: bool = False
     is_scored: bool = True
     wants_rows: bool = False
+    keeps_best: bool = False
     wants_average: str = ""
     first_optimized: int = 0
     _found: dict[str, Opaque] = field(default_factory=dict, init=False)
@@ -167,22 +176,37 @@ class Request:
         return (self.scoring.first,) if is_requested else ()
 
     @cached_property
+    def best_methods(self) -> tuple[OutputMethod, ...]:
+        """The response methods from whose outputs everything else follows.
+
+        These are ``predict`` and, for classifiers, ``predict_proba`` or else
+        ``decision_function``.
+        """
+        of_classes: tuple[OutputMethod, ...] = ("predict_proba", "decision_function")
+        methods = [name for name in of_classes if may_have(self.estimator, name)][:1]
+        has_labels: list[OutputMethod] = ["predict"] * may_have(self.estimator, "predict")
+        return (*(methods if self.classes is not None else ()), *has_labels)
+
+    @cached_property
     def stored_methods(self) -> tuple[str, ...]:
         """The response methods whose out-of-fold outputs are stored.
 
-        ``predict`` and ``predict_proba`` are stored if a score needs them, or if all outputs are
-        to be stored.
+        These are the methods that a score needs, and those of ``best_methods`` if ``keeps_best``
+        is true and a trial's outputs take at most 64 MiB, or if all outputs are to be stored.
         """
         wanted = self.cross_validation.search.keep_outputs
-        if not wanted or self.settings.method == "progressive":
+        if not wanted or not self.is_scored or self.settings.method == "progressive":
             return ()
         metrics = [m.of if isinstance(m, Pooled) else m for m in self.scoring.metrics]
         metrics = [m for m in metrics if isinstance(m, Loss) or m.is_made]
-        methods = [response_of(metric, self.estimator) for metric in metrics]
-        if wanted == "all":
-            method = "predict" if self.classes is None else "predict_proba"
-            methods += [method] * may_have(self.estimator, method)
-        return tuple(name for name in ("predict_proba", "predict") if name in methods)
+        scored = {response_of(metric, self.estimator) for metric in metrics}
+        names = ("predict_proba", "decision_function", "predict")
+        methods = tuple(n for n in names if n in scored or n in self.best_methods)
+        n_rows = sum(repeat.cut.n_tested for repeat in self.cross_validation.repeats)
+        is_small = n_rows * self._bytes_per_row(methods) <= MAX_OUTPUT_BYTES
+        if wanted == "all" or (self.keeps_best and is_small and not self.data.is_remote):
+            return methods
+        return tuple(name for name in names if name in scored)
 
     @property
     def needs_predictions(self) -> bool:
@@ -192,19 +216,30 @@ class Request:
     @property
     def stored_bytes_per_row(self) -> int:
         """The number of bytes per row that the outputs of ``stored_methods`` take."""
-        n_classes = 1 if self.classes is None else len(self.classes)
-        n_outputs = {"predict": self.cross_validation.n_targets, "predict_proba": n_classes}
-        item_size = self.cross_validation.output_type.itemsize
-        return item_size * sum(n_outputs[method] for method in self.stored_methods)
+        return self._bytes_per_row(self.stored_methods)
+
+    def _bytes_per_row(self, methods: Sequence[str]) -> int:
+        n_targets = self.cross_validation.n_targets
+        n_outputs = sum(n_columns(method, self.classes, n_targets) for method in methods)
+        return self.cross_validation.output_type.itemsize * n_outputs
 
     def compact_output(self, response: Array, method: str) -> Array:
         """Convert outputs to the compact dtype in which they are stored."""
-        dtype: DTypeLike = self.cross_validation.output_type
-        if self.classes is not None:
-            is_code = method == "predict"
-            dtype = np.min_scalar_type(-len(self.classes)) if is_code else np.float32
         with np.errstate(over="ignore", invalid="ignore"):
-            return response.astype(dtype)
+            return response.astype(self._stored_dtype(method))
+
+    def _stored_dtype(self, method: str) -> np.dtype[Opaque]:
+        if self.classes is None:
+            return self.cross_validation.output_type
+        is_code = method == "predict"
+        return np.dtype(np.min_scalar_type(-len(self.classes)) if is_code else np.float32)
+
+    def empty_outputs(self, method: str) -> Array:
+        """Return an uninitialized array for the stored outputs of all tested rows."""
+        n_rows = sum(repeat.cut.n_tested for repeat in self.cross_validation.repeats)
+        n_outputs = n_columns(method, self.classes, self.cross_validation.n_targets)
+        shape = (n_rows,) if n_outputs == 1 else (n_rows, n_outputs)
+        return np.empty(shape, self._stored_dtype(method))
 
     def fit_on_all_rows(self, candidate: Candidate) -> Estimator:
         """Return a clone of a candidate that is fitted on all rows as given.

@@ -585,13 +585,7 @@ class Run:
         argument : str
             The name of ``response_method`` in the caller's signature, for error messages.
         """
-        check_choice(argument, response_method, RESPONSE_METHODS)
-        if self.plan.name == "progressive":
-            raise ValueError(
-                "method must not be 'progressive' for predictions, because progressive validation "
-                "does not test the first eighth of the rows; use method='auto' instead."
-            )
-        check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
+        self.check_predictions(response_method, argument)
         self.check_each_row_is_tested_once()
         repeat = self.plan.repeats[0]
         try:
@@ -602,6 +596,16 @@ class Run:
             reason = failed
         with _explain_errors(reason):
             return self.plan.fallback.predict(self.estimator, repeat, response_method)
+
+    def check_predictions(self, response_method: str, argument: str) -> None:
+        """Raise an error if there are no out-of-fold predictions by a response method."""
+        check_choice(argument, response_method, RESPONSE_METHODS)
+        if self.plan.name == "progressive":
+            raise ValueError(
+                "method must not be 'progressive' for predictions, because progressive validation "
+                "does not test the first eighth of the rows; use method='auto' instead."
+            )
+        check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
 
     def check_each_row_is_tested_once(self) -> None:
         """Raise ValueError unless each row has one out-of-fold prediction."""

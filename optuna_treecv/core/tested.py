@@ -101,6 +101,15 @@ class Tested:
         return np.concatenate([cut.tested_from(0, cut.n_folds) for cut in self.cuts])
 
     @cached_property
+    def fold_numbers(self) -> Array:
+        """The index of the fold of each tested row, in the order of ``rows``."""
+        numbers = []
+        for cut in self.cuts:
+            of_chunks = [cut.number(chunk) for chunk in range(cut.n_folds)]
+            numbers.append(np.repeat(of_chunks, np.diff(cut.begins())))
+        return np.concatenate(numbers)
+
+    @cached_property
     def test_shares(self) -> Array:
         """The share of each tested row in the mean score; it has the shape of ``rows``."""
         shares = []

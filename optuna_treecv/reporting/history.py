@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from optuna_treecv.rows.checks import import_pandas
 from optuna_treecv.storage.database import AnyStore
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import FAILURES
@@ -332,16 +333,6 @@ def _open_store(store: AnyStore) -> Iterator[Database]:
     finally:
         if database is not store:
             database.close()
-
-
-def import_pandas(function: str) -> Any:
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(
-            f"{function} needs pandas: pip install 'optuna-treecv[pandas]'."
-        ) from error
-    return pandas
 
 
 def check_study(study: Any) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import KW_ONLY
 from functools import partial
@@ -30,6 +31,7 @@ from sklearn.utils._set_output import _safe_set_output
 from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv.core.cross_validation import as_remote_rows
+from optuna_treecv.core.request import OutputMethod
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import check_room
@@ -197,6 +199,11 @@ class TreeCVSearchCV(BaseSearchCV):
         pickled or copied; until then, up to 256 MiB of losses are kept in memory. If it cannot be
         computed, or if ``refit`` is a callable, accessing it raises an AttributeError that gives
         the reason.
+    oof_predictions_ : ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets)
+        The out-of-fold outputs of the best trial, in the order of X: probabilities, or decision
+        values, or predictions, whichever of them the estimator has. Unless they were kept, they
+        are computed on first access, as by ``TreeCVObjective.predict_oof``; until then, the search
+        refers to X and to its caches. A search that is pickled before that does not have them.
     best_index_ : int
         The index of the row of ``cv_results_`` with the best trial.
     study_ : optuna.Study
@@ -360,6 +367,7 @@ class TreeCVSearchCV(BaseSearchCV):
                 delattr(self, name)  # an attribute of an earlier fit
             # The score, a function that computes it, or the reason why there is none.
             self._honest: float | str | Callable[[], float] = _NO_HONEST_SCORE
+            self._oof: Any = None
             self.study_, self.n_splits_ = study, objective.n_splits
             self.multimetric_ = scores.is_multiple
             self.scorer_ = scores.scorers if scores.is_multiple else scores.scorers["score"]
@@ -368,6 +376,7 @@ class TreeCVSearchCV(BaseSearchCV):
                 name = scores.names[optimized]
                 self.best_index_ = self._best_index(rows, objective, name)
                 self.best_params_ = results["params"][self.best_index_]
+                self._prepare_oof_predictions(objective, rows[self.best_index_].trial)
                 if not callable(self.refit):
                     self.best_score_ = float(results[f"mean_test_{name}"][self.best_index_])
                     if self.ensemble is None:
@@ -553,6 +562,31 @@ class TreeCVSearchCV(BaseSearchCV):
         except ValueError as error:
             self._honest = f"{_UNAVAILABLE}: {error}"
 
+    def _prepare_oof_predictions(self, objective: TreeCVObjective, trial: FrozenTrial) -> None:
+        """Store ``oof_predictions_`` if they were kept, or a function that computes them."""
+        run = objective.evaluator.run_of(trial)
+        method: OutputMethod = next(iter(run.request.best_methods), "predict")
+        self._oof = partial(objective.predict_oof, trial, method)
+        if objective.evaluator.has_outputs(trial, run, method):
+            with suppress(ValueError):  # some row is tested several times or not at all
+                self._oof = self._oof()
+
+    @property
+    def oof_predictions_(self) -> Any:
+        """The out-of-fold outputs of the best trial."""
+        oof = getattr(self, "_oof", None)
+        if oof is None:
+            raise AttributeError(
+                "oof_predictions_ is not available, because the search is not fitted, has no best "
+                "trial, or was pickled before they were computed."
+            )
+        if callable(oof):
+            try:
+                self._oof = oof = oof()
+            except ValueError as error:
+                raise AttributeError(f"oof_predictions_ is not available: {error}") from error
+        return oof
+
     @property
     def honest_score_(self) -> float:
         """The score of the best trial, corrected for the optimism of choosing the best."""
@@ -569,7 +603,8 @@ class TreeCVSearchCV(BaseSearchCV):
 
     def __getstate__(self) -> dict[str, Any]:
         hasattr(self, "honest_score_")  # computes it, so that losses need not be pickled
-        return super().__getstate__()
+        state = super().__getstate__()
+        return {name: x for name, x in state.items() if name != "_oof" or not callable(x)}
 
     def _best_index(self, rows: list[Row], objective: TreeCVObjective, name: str) -> int:
         """Return the index of the best trial's row in ``cv_results_``."""

@@ -33,11 +33,13 @@ from optuna_treecv.core.settings import Arguments
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import Settings
+from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.losses import computed_outputs
 from optuna_treecv.estimators.base import MOST_EPOCHS
 from optuna_treecv.estimators.checks import as_estimator
 from optuna_treecv.estimators.incremental import check_effect
+from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import check_bytes
 from optuna_treecv.rows.row_file import reporting_to
 from optuna_treecv.storage.database import Database
@@ -135,7 +137,9 @@ class Evaluator:
         self.report = report
         self.database = database
         self.study_check = StudyCheck(cross_validation, space)
-        self.known_scores = KnownScores(database)
+        cache = cross_validation.shared.cache
+        store = cache if isinstance(cache, StoredModelCache) else None
+        self.known_scores = KnownScores(database, store)
         self.batches = Batches(batch_size, leases)
         self.incumbents = Incumbents()
         self._report_lock = Lock()
@@ -259,7 +263,7 @@ class Evaluator:
                         run.complete()
                     else:
                         self._run_reporting(trial, run, race)
-            result = record_trial(trial, run, self.database)
+            result, name = record_trial(trial, run, self.database)
         except optuna.TrialPruned:
             raise
         except Exception as error:
@@ -267,7 +271,9 @@ class Evaluator:
             error.add_note(f"This happened {context}.{advice_on(error)}")
             raise
         direction = run.request.scoring.first.direction
-        self.known_scores.note(trial, result, direction, run.book.all_outputs())
+        stored_as = name if run.plan.capabilities.keeps_outputs else ""
+        outputs = run.book.all_outputs()
+        self.known_scores.note(trial, result, direction, outputs, stored_as)
         return result
 
     def _choose_report(self, trial: BaseTrial) -> None:
@@ -421,10 +427,7 @@ class Evaluator:
         """
         with_outputs: TrialOutputs = [], []
         for trial in trials:
-            scores = self.known_scores.find(trial)
-            outputs = None if scores is None else scores.outputs.get(method)
-            if outputs is None:
-                outputs = computed_outputs(self.run_of(trial), method)
+            outputs = self._find_outputs(trial, self.run_of(trial), method)
             if outputs is not None:
                 with_outputs[0].append(trial)
                 with_outputs[1].append(outputs)
@@ -433,15 +436,38 @@ class Evaluator:
     def oof_outputs(self, trial: FrozenTrial, run: Run, method: str) -> Array:
         """Return the outputs of a trial for all rows, in the order of ``Tested.rows``.
 
-        The folds are trained once more if the outputs are not known. Outputs are rounded as they
-        are kept, so that they do not depend on this.
+        The folds are trained once more if the outputs are not known, with a warning. Outputs are
+        rounded as they are kept, so that they do not depend on this.
         """
+        outputs = self._find_outputs(trial, run, method)
+        if outputs is not None:
+            return outputs
         run.check_each_row_is_tested_once()
-        known = self.known_scores.find(trial)
-        if known is not None and method in known.outputs:
-            return known.outputs[method]
-        rows = self.cross_validation.tested(run.method_name).rows
-        return run.request.compact_output(run.predict(method)[rows], method)
+        run.check_predictions(method, "method")
+        request = run.request
+        warn_caller(
+            f"all folds of trial {trial.number} are trained once more, because its outputs of "
+            f"{method} are unknown; use keep_outputs='all' in treecv_objective to keep them."
+        )
+        outputs = run.predict(method, "method")[self.tested_rows(run)]
+        if method == "predict" and request.classes is not None:
+            outputs = as_codes(outputs, request.classes)
+        return request.compact_output(outputs, method)
+
+    def has_outputs(self, trial: FrozenTrial, run: Run, method: str) -> bool:
+        """Return whether the outputs of a trial are in memory or stored."""
+        empty = run.request.empty_outputs(method)
+        return self.known_scores.outputs_of(trial, method, empty) is not None
+
+    def tested_rows(self, run: Run) -> Array:
+        """Return the indices of the tested rows, in tree order."""
+        return self.cross_validation.tested(run.method_name).rows
+
+    def _find_outputs(self, trial: FrozenTrial, run: Run, method: str) -> Array | None:
+        """Return the outputs of a trial if they are known or need no training; else None."""
+        empty = run.request.empty_outputs(method)
+        outputs = self.known_scores.outputs_of(trial, method, empty)
+        return computed_outputs(run, method) if outputs is None else outputs
 
     def trial_and_candidate(
         self,
@@ -501,8 +527,10 @@ def _write_progress(trial: BaseTrial, line: str) -> None:
         trial.set_user_attr(PROGRESS_ATTRIBUTE, line)
 
 
-def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResult:
+def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> tuple[CVResult, str]:
     """Record a run in the store, if there is one, and in the trial's user attribute ``treecv``.
+
+    Return the result, and the name of the record in the store; "" if there is none.
 
     There is only one attribute, because setting an attribute is a transaction of Optuna's storage,
     which takes longer than a short evaluation.
@@ -538,7 +566,8 @@ def record_trial(trial: AnyTrial, run: Run, database: Database | None) -> CVResu
             facts["run"], facts["n_updates"] = written
     trial.set_user_attr(TRIAL_ATTRIBUTE, facts)
     saved = max(0, result.n_updates_saved - (facts["n_updates"] - result.n_updates))
-    return replace(result, n_updates=facts["n_updates"], n_updates_saved=saved)
+    name = facts.get("run", "")
+    return replace(result, n_updates=facts["n_updates"], n_updates_saved=saved), name
 
 
 def _record_in_store(

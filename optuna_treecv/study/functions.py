@@ -104,11 +104,14 @@ def treecv_objective(
         The maximum number of bytes of the models in the store. Beyond it, old models and models
         that took the fewest seconds per byte to train are deleted. Fold scores are never deleted.
     keep_outputs : {"auto", "all", False}, default="auto"
-        Which out-of-fold outputs of trials are kept in memory for ``honest`` and ``ensemble``.
-        "auto" keeps the predictions and probabilities that are computed for the scores anyway.
-        "all" also keeps outputs that only an ensemble needs, for which the model of each fitted
-        fold predicts once more. The outputs and scores of trials take up to 256 MiB; those of the
-        worst trials are dropped first.
+        Which out-of-fold outputs of trials are kept for ``predict_oof``, ``threshold``,
+        ``honest`` and ``ensemble``. "auto" keeps the outputs that are computed for the scores
+        and, besides, labels and probabilities (or decision values) of classifiers, except if
+        predicting takes about as long as training, if the outputs of a trial exceed 64 MiB, if the
+        rows are on other machines, or if ``method="treecv"`` calls ``partial_fit`` of another
+        library. "all" makes no exception but the last one. False keeps none. In memory, the
+        outputs and scores of trials take up to 256 MiB; those of the worst trials are dropped
+        first. With a store, it has the outputs of the 20 best trials.
     **settings
 
     Returns

@@ -17,6 +17,7 @@ from optuna_treecv.crossval.evaluate import explain
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import Leases
+from optuna_treecv.study import out_of_fold
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.advice import warn_of_edges
@@ -37,8 +38,8 @@ from optuna_treecv.study.threshold import choose_threshold
 from optuna_treecv.study.threshold import Threshold
 from optuna_treecv.study.threshold import with_threshold
 from optuna_treecv.types import AnyTrial
-from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
 from optuna_treecv.types import ParamValue
 
 
@@ -366,11 +367,14 @@ class TreeCVObjective:
         method: Literal[
             "predict", "decision_function", "predict_proba", "score_samples"
         ] = "predict",
-    ) -> Array:
+        as_frame: bool = False,
+    ) -> Opaque:
         """Return the out-of-fold predictions of the best trial of a study, or of a given trial.
 
-        Each row is predicted by the model that was trained without its fold. All folds are trained
-        once more, with the same folds and the same order of rows as in the trial.
+        Each row is predicted by the model that was trained without its fold. This needs no
+        training if the outputs of the trial were kept, see ``keep_outputs`` of
+        ``treecv_objective``, or if the folds are evaluated jointly, as those of ridge and logistic
+        regression are. Otherwise, all folds are trained once more, and a warning says so.
 
         Parameters
         ----------
@@ -380,17 +384,23 @@ class TreeCVObjective:
         method : {"predict", "decision_function", "predict_proba", "score_samples"}, \
                 default="predict"
             The method of the estimator that computes the predictions.
+        as_frame : bool, default=False
+            Whether to return a data frame, with the columns "repeat" and "fold".
 
         Returns
         -------
-        ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets)
-            The predictions, in the order of the rows of X.
+        ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets), or DataFrame
+            The predictions, in the order of the rows of X. Numbers that were kept are rounded to
+            float32. The data frame has the index of X and a row for each test of a row, so rows
+            may also be tested several times or not at all, if the outputs were kept.
 
         Raises
         ------
         ValueError
             If an argument is invalid, if a row is not in exactly one test set, or if a model
             diverges and ``method="predict"`` must return labels.
+        ImportError
+            If ``as_frame`` is true and pandas is not installed.
 
         See Also
         --------
@@ -409,9 +419,19 @@ class TreeCVObjective:
         >>> objective.predict_oof(study).shape
         (442,)
         """
-        _, candidate = self.evaluator.trial_and_candidate(study)
-        run = run_for(self.evaluator.cross_validation, *candidate, is_scored=False)
-        return run.predict(method, "method")
+        check_choice("as_frame", as_frame, (True, False))
+        evaluator = self.evaluator
+        trial, candidate = evaluator.trial_and_candidate(study)
+        run = run_for(evaluator.cross_validation, *candidate)
+        run.check_predictions(method, "method")
+        if as_frame:
+            return out_of_fold.as_frame(run, evaluator.oof_outputs(trial, run, method), method)
+        run.check_each_row_is_tested_once()
+        capabilities = run.plan.capabilities
+        if capabilities.evaluates_jointly and not capabilities.keeps_outputs:
+            return run.predict(method, "method")  # not rounded
+        outputs = out_of_fold.as_given(run, evaluator.oof_outputs(trial, run, method))
+        return out_of_fold.as_labels(run, outputs, method)
 
     def threshold(
         self,
@@ -426,8 +446,8 @@ class TreeCVObjective:
     ) -> Threshold:
         """Choose the decision threshold of a binary classifier on its out-of-fold outputs.
 
-        The outputs are those of the trial, if they are known: with ``keep_outputs="all"``, or if
-        a score is computed from them. Otherwise, all folds are trained once more.
+        The outputs are those of the trial, if they are known, see ``keep_outputs`` of
+        ``treecv_objective``. Otherwise, all folds are trained once more, and a warning says so.
         ``TunedThresholdClassifierCV`` of scikit-learn would fit k models for the same choice.
 
         Parameters
@@ -483,7 +503,8 @@ class TreeCVObjective:
         """
         evaluator = self.evaluator
         trial, candidate = evaluator.trial_and_candidate(study, rule, simpler)
-        run = run_for(evaluator.cross_validation, *candidate, is_scored=False)
+        run = run_for(evaluator.cross_validation, *candidate)
+        run.check_each_row_is_tested_once()
         outputs_of = partial(evaluator.oof_outputs, trial, run)
         return choose_threshold(run, trial, outputs_of, metric, constraint, pos_label, level)
 

@@ -14,6 +14,9 @@ import optuna
 from optuna.trial import BaseTrial
 from optuna.trial import FrozenTrial
 
+from optuna_treecv.caching.caches import StoredModelCache
+from optuna_treecv.caching.keys import digest
+from optuna_treecv.caching.keys import Key
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.evaluations import read_named_scores
@@ -34,6 +37,9 @@ PROGRESS_ATTRIBUTE = "treecv_progress"
 
 #: The maximum number of bytes of scores and outputs that an objective keeps in memory: 256 MiB.
 MAX_BYTES = 2**28
+
+# The outputs of this number of best trials are stored.
+_N_STORED = 20
 
 # The maximum number of bytes of fold scores that are read from a store in one call.
 _MAX_READ_BYTES = 2**28
@@ -106,6 +112,16 @@ class TrialScores(NamedTuple):
         return None if self.rows is None else self._replace(rows=None)
 
 
+def _key_of(run: str, method: str, outputs: Array) -> Key:
+    """Return the key of the outputs of a trial, whose record has the name ``run``."""
+    name = digest(run.encode(), method.encode(), outputs.dtype.str.encode())
+    return Key(name, b"", b"", b"trial outputs", outputs.nbytes)
+
+
+def _as_bytes(outputs: Array) -> Array:
+    return np.ascontiguousarray(outputs).reshape(-1).view(np.uint8)
+
+
 class KnownScores:
     """The scores of an objective's trials: in memory for the best trials, and in its store.
 
@@ -118,20 +134,36 @@ class KnownScores:
     ----------
     database : Database, default=None
         The store.
+    cache : StoredModelCache, default=None
+        The cache by which the outputs of the 20 best trials are stored.
     max_bytes : int, default=256 MiB
     """
 
-    def __init__(self, database: Database | None = None, max_bytes: int = MAX_BYTES) -> None:
-        self._database = database
+    def __init__(
+        self,
+        database: Database | None = None,
+        cache: StoredModelCache | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._database, self._cache = database, cache
         self._max_bytes = max_bytes
         self._scores: dict[_Key, TrialScores] = {}
         self._lock = Lock()
         self.n_bytes = 0
 
     def note(
-        self, trial: BaseTrial, result: CVResult, direction: str, outputs: _Outputs = _NO_OUTPUTS
+        self,
+        trial: BaseTrial,
+        result: CVResult,
+        direction: str,
+        outputs: _Outputs = _NO_OUTPUTS,
+        run: str = "",
     ) -> None:
-        """Add the scores and outputs of a complete trial, unless its mean is infinite."""
+        """Add the scores and outputs of a complete trial, unless its mean is infinite.
+
+        If the trial is among the 20 best so far, its outputs are also stored, with the name of its
+        record ``run``. No outputs are stored if it is empty.
+        """
         if not np.isfinite(result.mean):
             return
         key = trial.number, trial.datetime_start
@@ -147,11 +179,36 @@ class KnownScores:
                 largest = with_outputs or with_rows or self._scores
                 worst = max(largest, key=lambda key: self._scores[key].value)
                 self._set(worst, self._scores[worst].smaller())
+            rank = sum(scores.value < value for scores in self._scores.values())
+        if self._cache is not None and run and rank < _N_STORED:
+            stored = [(_key_of(run, name, a), _as_bytes(a)) for name, a in outputs.items()]
+            self._cache.write([(*pair, result.seconds) for pair in stored if len(pair[1])])
 
     def find(self, trial: BaseTrial) -> TrialScores | None:
         """Return the scores of a trial that are in memory; None if there are none."""
         with self._lock:
             return self._scores.get((trial.number, trial.datetime_start))
+
+    def outputs_of(self, trial: FrozenTrial, method: str, empty: Array) -> Array | None:
+        """Return the outputs of a trial that are in memory or stored; None if there are none.
+
+        Parameters
+        ----------
+        trial : optuna.trial.FrozenTrial
+        method : str
+        empty : ndarray
+            An array with the shape and dtype of the outputs.
+        """
+        scores = self.find(trial)
+        if scores is not None and method in scores.outputs:
+            return scores.outputs[method]
+        if self._cache is None:
+            return None
+        for run in runs_of_trial(trial.user_attrs)[:1]:
+            stored = self._cache.find(_key_of(run, method, empty))
+            if stored is not None:
+                return stored.view(empty.dtype).reshape(empty.shape)
+        return None
 
     def folds_of(self, trials: Sequence[FrozenTrial], n_splits: int) -> dict[int, Array]:
         """Return fold scores by trial number, for trials with scores of all folds.

@@ -375,7 +375,8 @@ def test_results_are_written_in_parts_between_which_others_can_write(tmp_path, m
     engine = objective.evaluator.database.engine
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     objective(trial_at(objective, all_params(objective)[0]))
-    assert sum("INSERT INTO treecv_models" in one for one in statements) == 12
+    # Twelve parts of the batch, and the outputs of the trial.
+    assert sum("INSERT INTO treecv_models" in one for one in statements) == 13
     again = make_objective(objective.evaluator.database.engine.url)
     assert all(name_at(again, params) is None for params in all_params(again))
 

@@ -156,6 +156,7 @@ class Drawing:
 )
 def test_what_has_no_name_is_not_taken_for_the_same(nameless, why):
     options = {"estimator": Tree(), "param_grid": {"max_depth": [1, 2]}, "method": "fit"}
+    options["keep_outputs"] = False
     objective = objective_of(**options, **nameless)
     study = optuna.create_study(study_name="mixed", direction=objective.direction)
     assert told(study, objective) == []

@@ -152,6 +152,7 @@ class GrowingPlan(Plan):
         self.name = name
         self.capabilities = Capabilities(
             early_reports="trees",
+            keeps_outputs=True,
             caches_responses=True,
             one_epoch_reason="its trees are grown once",
             in_memory_reason="its library needs all rows as arrays",

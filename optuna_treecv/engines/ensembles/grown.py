@@ -108,7 +108,9 @@ class GrownFolds:
         self.patience = kind.patience(last) if self.is_best else None
         self._last = kind.without_patience(last) if self.is_best else last
         responses = [response_of(metric, candidate) for metric in request.scoring.metrics]
+        # The first ones are needed for scores, the others are only stored.
         self._methods = list(dict.fromkeys([*responses, *request.stored_methods]))
+        self._n_scored = len(set(responses))
         size, searched = prefix + kind.size, request.cross_validation.search.ends
         self.limit: TreeLimit = None
         self._limits: list[TreeLimit] = [None]
@@ -166,7 +168,10 @@ class GrownFolds:
             n_together = (
                 max(1, _MAX_ROWS_SCORED // len(self._test_rows[chunk])) if self.is_best else 1
             )
-            while batch := {key: self.outputs_of(chunk, *key) for key in islice(keys, n_together)}:
+            n_methods = self._n_scored
+            while batch := {
+                key: self.outputs_of(chunk, *key, n_methods) for key in islice(keys, n_together)
+            }:
                 fold.scores |= zip(batch, self._scored(chunk, [*batch.values()]), strict=True)
                 fold.outputs |= batch
                 n_bytes = sum(sum(c.nbytes for c in columns) for columns in batch.values())
@@ -253,14 +258,23 @@ class GrownFolds:
         """The indices of the test rows of each fold, in the order of the splitter."""
         return [self.cut.test_rows(chunk) for chunk in range(self.cut.n_folds)]
 
-    def outputs_of(self, chunk: int, n_trees: int, limit: TreeLimit) -> list[np.ndarray]:
-        """Return, for each method, the predictions of the first trees for the test rows."""
-        fold, classes, columns = self._folds[chunk], self._request.classes, []
-        if (n_trees, limit) in fold.outputs:
-            return fold.outputs[n_trees, limit]
+    def outputs_of(
+        self, chunk: int, n_trees: int, limit: TreeLimit, n_methods: int | None = None
+    ) -> list[np.ndarray]:
+        """Return, for each method, the predictions of the first trees for the test rows.
+
+        ``n_methods`` is the number of methods, by default all of them. If the trees have been
+        released, those methods are omitted that only stored outputs need.
+        """
+        fold, classes = self._folds[chunk], self._request.classes
+        columns = [*fold.outputs.get((n_trees, limit), ())]
+        methods = self._methods[len(columns) : n_methods]
+        has_grown = fold.growth is not None and fold.growth.n_trees >= n_trees
+        if not methods or (columns and not has_grown):
+            return columns
         assert fold.growth is not None
         fold.growth.take = partial(self._take, chunk)
-        for method in self._methods:
+        for method in methods:
             predicted = without_single_column(fold.growth.predict(method, n_trees, limit))
             if method == "predict" and classes is not None:
                 predicted = predicted_codes(predicted, classes)
@@ -291,7 +305,8 @@ class GrownFolds:
 
         begins = np.arange(0, len(rows), len(rows) // len(outputs))
         together = np.hstack(columns, dtype=np.float64)
-        return TestedRows(together, respond, encode_targets(self._request)[rows], weights, begins)
+        targets, methods = encode_targets(self._request)[rows], self._methods[: len(columns)]
+        return TestedRows(together, respond, targets, weights, begins, methods)
 
     def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:
         """Return the scores of a fold, one result for each element of ``outputs``.

@@ -10,6 +10,11 @@ from itertools import groupby
 
 from joblib import effective_n_jobs
 import numpy as np
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import RadiusNeighborsClassifier
+from sklearn.semi_supervised import LabelPropagation
+from sklearn.semi_supervised import LabelSpreading
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
@@ -29,6 +34,7 @@ from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import CompiledEstimator
+from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import lay_out
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import TreeCVEstimator
@@ -49,6 +55,15 @@ from optuna_treecv.scoring.scores import are_known
 from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
+
+# Classifiers whose predictions take about as long as their fits, or longer.
+_SLOW_TO_PREDICT = (
+    GaussianProcessClassifier,
+    KNeighborsClassifier,
+    LabelPropagation,
+    LabelSpreading,
+    RadiusNeighborsClassifier,
+)
 
 
 def plan_fits(request: Request) -> Plan | Declined:
@@ -82,6 +97,7 @@ class FitPlan(Plan):
         is_ours = isinstance(request.estimator, TreeCVEstimator)
         self.capabilities = Capabilities(
             free_parameters=() if is_ours else request.estimator.get_params(),
+            keeps_outputs=not isinstance(last_step(request.estimator), _SLOW_TO_PREDICT),
             leaves_out_pairs=True,
             in_memory_reason="fit takes all rows of a training set at once",
             one_epoch_reason=(

@@ -133,9 +133,13 @@ class Leaves:
     def tested(self, folds: Node) -> TestedRows:
         """Return the test rows of folds, with their outputs if these are collected."""
         start, stop = self.plan.rows(folds)
-        outputs, methods = np.empty((stop - start, 0)), set[str]()
+        outputs: np.ndarray = np.empty((stop - start, 0))
+        methods: Collection[str] | None = ()
         if self.outputs is not None:
-            outputs, methods = self.outputs.array[start:stop], self.methods
+            outputs = self.outputs.array[start:stop]
+            # All responses of a compiled learner can be computed from its outputs.
+            is_compiled = isinstance(self.learner, CompiledLearner | SharedLearner)
+            methods = None if is_compiled else self.methods
         begins = None if folds.n_folds == stop - start else self.plan.begins(folds) - start
         part, respond = self._part(start, stop), self.learner.respond
         return TestedRows.of(self.learner.rows, part, outputs, respond, begins, methods)

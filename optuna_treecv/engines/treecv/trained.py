@@ -139,6 +139,7 @@ class TrainedPlan(Plan):
         self.capabilities = Capabilities(
             free_parameters=free_parameters_of(request),
             is_incremental=True,
+            keeps_outputs=True,
             n_epochs=n_epochs,
             in_memory_reason=why_in_memory(request, n_epochs),
             models_from=models_from,

@@ -1,0 +1,43 @@
+"""Out-of-fold predictions of a trial, as an array or as a data frame."""
+
+import numpy as np
+
+from optuna_treecv.core.run import Run
+from optuna_treecv.rows.checks import import_pandas
+from optuna_treecv.rows.data import in_given_order
+from optuna_treecv.types import Array
+from optuna_treecv.types import Opaque
+
+
+def as_labels(run: Run, outputs: Array, method: str) -> Array:
+    """Return outputs of a trial with class labels instead of class codes."""
+    classes = run.request.classes
+    return outputs if classes is None or method != "predict" else classes[outputs]
+
+
+def as_given(run: Run, outputs: Array) -> Array:
+    """Return outputs, which are in the order of ``Tested.rows``, in the order of the rows of X."""
+    return in_given_order(outputs, run.request.cross_validation.tested(run.method_name).rows)
+
+
+def as_frame(run: Run, outputs: Array, method: str) -> Opaque:
+    """Return outputs as a data frame with a row for each test of a row, in the order of X.
+
+    The index is that of X. The columns are "repeat", "fold", and the outputs: the name of the
+    method, followed by the class or the index of the target if there are several columns.
+    """
+    pandas = import_pandas("predict_oof with as_frame=True")
+    cross_validation, classes = run.request.cross_validation, run.request.classes
+    tested = cross_validation.tested(run.method_name)
+    sizes = [cut.n_tested for cut in tested.cuts]
+    repeats = np.repeat(np.arange(len(sizes)), sizes)
+    order = np.lexsort((tested.rows, repeats))
+    columns: dict[str, Array] = {"repeat": repeats, "fold": tested.fold_numbers}
+    if outputs.ndim == 1:
+        columns[method] = as_labels(run, outputs, method)
+    else:
+        names = range(outputs.shape[1]) if classes is None else classes.tolist()
+        columns |= {f"{method}_{name}": outputs[:, i] for i, name in enumerate(names)}
+    index = getattr(run.request.data.X_given, "index", None)
+    rows = tested.rows if index is None else index[tested.rows]
+    return pandas.DataFrame(columns, index=rows).iloc[order]

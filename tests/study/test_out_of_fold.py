@@ -1,0 +1,267 @@
+"""Out-of-fold predictions of a trial are those of fits on equal folds, and need no training."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+from sklearn.datasets import make_classification
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import HuberRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import KFold
+from sklearn.model_selection import TimeSeriesSplit
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+import sqlalchemy as sa
+from studies import searched
+
+from optuna_treecv import PegasosClassifier
+from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import treecv_objective
+from optuna_treecv import TreeCVSearchCV
+
+X, CODES = make_classification(
+    240, n_features=8, n_informative=4, flip_y=0.1, random_state=0, n_classes=3
+)
+LABELS = np.array(["b", "a", "c"])[CODES]
+NUMBERS = X @ np.linspace(-1, 1, 8) + 0.1 * CODES
+FOLDS = KFold(4, shuffle=True, random_state=1)
+DEPTHS, TREES = {"max_depth": [2, 3]}, {"n_estimators": 8, "random_state": 0}
+
+#: Estimators of all methods that give the models of ``fit``, their grids and outputs.
+CASES = [
+    (RandomForestClassifier(**TREES), DEPTHS, ["predict", "predict_proba"]),
+    (RandomForestRegressor(**TREES), DEPTHS, ["predict"]),
+    (
+        HistGradientBoostingClassifier(max_iter=5, random_state=0),
+        {"learning_rate": [0.1, 0.3]},
+        ["predict", "predict_proba"],
+    ),
+    (DecisionTreeClassifier(random_state=0), DEPTHS, ["predict", "predict_proba"]),
+    (SVC(), {"C": [0.1, 1.0]}, ["predict", "decision_function"]),
+    (
+        make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10, max_iter=1000)),
+        {"logisticregression__C": [0.1, 1.0]},
+        ["predict", "predict_proba"],
+    ),
+    (KNeighborsClassifier(), {"n_neighbors": [3, 7]}, ["predict", "predict_proba"]),
+    (Ridge(), {"alpha": [0.1, 1.0]}, ["predict"]),
+    (HuberRegressor(), {"alpha": [0.1, 1.0]}, ["predict"]),
+]
+
+
+def target_of(estimator):
+    return NUMBERS if type(estimator).__name__.endswith(("Regressor", "Ridge")) else LABELS
+
+
+def forest_study(**options):
+    estimator = RandomForestClassifier(**TREES)
+    return searched(estimator, (X, LABELS), DEPTHS, **{"cv": FOLDS} | options)
+
+
+@pytest.mark.filterwarnings("error:all folds of trial")
+@pytest.mark.parametrize(("estimator", "grid", "methods"), CASES)
+def test_predictions_are_those_of_fits_on_equal_folds(estimator, grid, methods):
+    y = target_of(estimator)
+    objective, study = searched(estimator, (X, y), grid, cv=FOLDS)
+    estimator.set_params(**study.best_params)
+    for method in methods:
+        predicted = objective.predict_oof(study, method)
+        expected = cross_val_predict(estimator, X, y, cv=FOLDS, method=method)
+        if expected.dtype.kind == "U":
+            np.testing.assert_array_equal(predicted, expected)
+        else:
+            np.testing.assert_allclose(predicted, expected, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.filterwarnings("error:all folds of trial")
+@pytest.mark.parametrize("cv", [5, "loo"])
+def test_predictions_of_the_tree_are_those_that_were_scored(cv):
+    y = LABELS == "a"
+    grid = {"alpha": [1e-3, 1e-1]}
+    objective, study = searched(PegasosClassifier(), (X, y), grid, cv=cv)
+    model = PegasosClassifier(**study.best_params)
+    for method in ("predict", "decision_function"):
+        expected = tree_cross_val_predict(model, X, y, cv=cv, response_method=method)
+        predicted = objective.predict_oof(study, method)
+        np.testing.assert_array_equal(predicted, expected.astype(predicted.dtype))
+    assert np.mean(objective.predict_oof(study) != y) == pytest.approx(study.best_value)
+
+
+@pytest.mark.parametrize(("estimator", "grid", "methods"), CASES)
+def test_keeping_outputs_changes_no_score(estimator, grid, methods):
+    data, scores = (X, target_of(estimator)), []
+    for keep_outputs in ("auto", "all", False):
+        objective, study = searched(estimator, data, grid, cv=FOLDS, keep_outputs=keep_outputs)
+        scores.append([trial.value for trial in study.trials])
+    assert scores[0] == scores[1] == scores[2]
+
+
+def test_outputs_that_were_not_kept_are_trained_again_with_a_warning():
+    kept, study = forest_study()
+    other, other_study = forest_study(keep_outputs=False)
+    expected = kept.predict_oof(study, "predict_proba")
+    with pytest.warns(UserWarning, match="^all folds of trial . are trained once more"):
+        predicted = other.predict_oof(other_study, "predict_proba")
+    np.testing.assert_array_equal(predicted, expected)  # rounded in the same way
+
+
+def test_outputs_of_many_bytes_are_not_kept(monkeypatch):
+    monkeypatch.setattr("optuna_treecv.core.request.MAX_OUTPUT_BYTES", 240 * 4 * 4 - 1)
+    objective, study = forest_study()
+    with pytest.warns(UserWarning, match="use keep_outputs='all'"):
+        objective.predict_oof(study, "predict_proba")
+    objective, study = forest_study(keep_outputs="all")
+    objective.predict_oof(study, "predict_proba")
+
+
+@pytest.mark.filterwarnings("error:all folds of trial")
+@pytest.mark.parametrize("estimator", [CASES[0][0], KNeighborsClassifier(3)])
+def test_another_process_finds_outputs_in_the_store(tmp_path, estimator):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    grid = DEPTHS if hasattr(estimator, "max_depth") else {"weights": ["uniform", "distance"]}
+    objective, study = searched(estimator, (X, LABELS), grid, cv=FOLDS, store=url)
+    expected = objective.predict_oof(study, "predict_proba")
+    other = treecv_objective(estimator, X, LABELS, param_grid=grid, cv=FOLDS, store=url)
+    assert not other.evaluator.known_scores._scores
+    np.testing.assert_array_equal(other.predict_oof(study, "predict_proba"), expected)
+
+
+def test_a_damaged_entry_of_the_store_is_not_used(tmp_path):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    objective, study = forest_study(store=url)
+    expected = objective.predict_oof(study, "predict_proba")
+    with sa.create_engine(url).begin() as connection:
+        changed = connection.execute(
+            sa.text("UPDATE treecv_models SET payload = zeroblob(n_bytes)")
+        )
+        assert changed.rowcount >= 4  # two trials with two outputs
+    other = treecv_objective(
+        RandomForestClassifier(**TREES), X, LABELS, param_grid=DEPTHS, cv=FOLDS, store=url
+    )
+    with pytest.warns(RuntimeWarning, match="the payload is not what was written for this key"):
+        predicted = other.predict_oof(study, "predict_proba")
+    np.testing.assert_array_equal(predicted, expected)
+
+
+@pytest.mark.slow
+def test_the_store_has_the_outputs_of_the_best_trials(tmp_path):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    grid = {"max_depth": list(range(1, 31))}
+    tree = RandomForestClassifier(2, random_state=0)
+    objective, study = searched(tree, (X, LABELS), grid, cv=FOLDS, store=url)
+    other = treecv_objective(tree, X, LABELS, param_grid=grid, cv=FOLDS, store=url)
+    empty = other.evaluator.run_of(study.best_trial).request.empty_outputs("predict_proba")
+    known = other.evaluator.known_scores
+    by_value = sorted(study.trials, key=lambda trial: trial.value)
+    are_stored = [known.outputs_of(t, "predict_proba", empty) is not None for t in by_value]
+    assert all(are_stored[:20]) and not all(are_stored)
+
+
+def test_a_frame_has_the_index_the_folds_and_the_repeats():
+    rows = pd.DataFrame(X, index=[f"row {i}" for i in range(len(X))])
+    estimator = RandomForestClassifier(**TREES)
+    objective, study = searched(estimator, (rows, LABELS), DEPTHS, cv=4, n_repeats=2)
+    frame = objective.predict_oof(study, "predict_proba", as_frame=True)
+    columns = ["repeat", "fold", "predict_proba_a", "predict_proba_b", "predict_proba_c"]
+    assert list(frame.columns) == columns
+    assert list(frame.index) == [*rows.index] * 2
+    estimator.set_params(**study.best_params)
+    cuts = objective.evaluator.cross_validation.tested("bagging").cuts
+    for repeat, of_repeat in frame.groupby("repeat"):
+        for fold, of_fold in of_repeat.groupby("fold"):
+            test = rows.index.isin(of_fold.index)
+            np.testing.assert_array_equal(np.flatnonzero(test), cuts[repeat].test_rows(fold))
+            estimator.set_params(random_state=repeat)
+    labels = objective.predict_oof(study, as_frame=True)
+    best = frame[columns[2:]].to_numpy().argmax(axis=1)
+    np.testing.assert_array_equal(labels["predict"], np.array(["a", "b", "c"])[best])
+    scores = (labels["predict"].to_numpy() != np.tile(LABELS, 2)).mean()
+    assert scores == pytest.approx(study.best_value)
+
+
+def test_a_frame_of_time_series_has_only_tested_rows():
+    cv = TimeSeriesSplit(3)
+    estimator = RandomForestRegressor(**TREES)
+    objective, study = searched(estimator, (X, NUMBERS), DEPTHS, cv=cv)
+    frame = objective.predict_oof(study, as_frame=True)
+    estimator.set_params(**study.best_params)
+    for fold, (train, test) in enumerate(cv.split(X)):
+        expected = estimator.fit(X[train], NUMBERS[train]).predict(X[test])
+        of_fold = frame[frame["fold"] == fold]
+        np.testing.assert_array_equal(of_fold.index, test)
+        np.testing.assert_allclose(of_fold["predict"], expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="cv must test every row once"):
+        objective.predict_oof(study)
+
+
+@pytest.mark.parametrize("changed", ["labels", "rows"])
+def test_a_test_row_does_not_reach_its_own_prediction(changed):
+    """The outputs of the rows of a fold do not depend on their labels, nor on other test rows."""
+    objective, study = forest_study(keep_outputs="all")
+    train, test = next(FOLDS.split(X))
+    rows, labels = X.copy(), LABELS.copy()
+    if changed == "labels":
+        labels[test] = np.roll(labels[test], 1)
+    else:
+        rows[test[1:]] = 1e6
+    other, other_study = searched(
+        RandomForestClassifier(**TREES), (rows, labels), DEPTHS, cv=FOLDS
+    )
+    same = test if changed == "labels" else test[:1]
+    for trial, other_trial in zip(study.trials, other_study.trials, strict=True):
+        outputs = objective.predict_oof(trial, "predict_proba")
+        others = other.predict_oof(other_trial, "predict_proba")
+        np.testing.assert_array_equal(others[same], outputs[same])
+        assert not np.array_equal(others[train], outputs[train])
+
+
+@pytest.mark.parametrize(("estimator", "grid", "methods"), [CASES[i] for i in (0, 4, 6, 7)])
+def test_a_search_has_the_outputs_of_its_best_trial(estimator, grid, methods):
+    y = target_of(estimator)
+    search = TreeCVSearchCV(estimator, param_grid=grid, cv=FOLDS).fit(X, y)
+    estimator.set_params(**search.best_params_)
+    expected = cross_val_predict(estimator, X, y, cv=FOLDS, method=methods[-1])
+    restored = pickle.loads(pickle.dumps(search))
+    np.testing.assert_allclose(search.oof_predictions_, expected, rtol=1e-5, atol=2e-6)
+    if isinstance(estimator, Ridge):  # computed on first access
+        with pytest.raises(AttributeError, match="^oof_predictions_ is not available"):
+            restored.oof_predictions_  # noqa: B018
+        restored = pickle.loads(pickle.dumps(search))
+    np.testing.assert_array_equal(restored.oof_predictions_, search.oof_predictions_)
+
+
+def test_a_search_without_predictions_of_all_rows_says_why():
+    search = TreeCVSearchCV(Ridge(), param_grid={"alpha": [1.0]}, cv=TimeSeriesSplit(3))
+    with pytest.raises(AttributeError, match="oof_predictions_ is not available, because"):
+        search.oof_predictions_  # noqa: B018
+    search.fit(X, NUMBERS)
+    with pytest.raises(AttributeError, match="cv must test every row once"):
+        search.oof_predictions_  # noqa: B018
+
+
+def test_missing_pandas_is_named(monkeypatch):
+    objective, study = forest_study()
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(ImportError, match="^predict_oof with as_frame=True needs pandas: pip"):
+        objective.predict_oof(study, as_frame=True)
+    with pytest.raises(ValueError, match="^as_frame must be one of True, False, got 'yes'"):
+        objective.predict_oof(study, as_frame="yes")
+
+
+def test_a_pruned_or_unknown_trial_is_refused():
+    objective, study = forest_study()
+    trial = optuna.trial.create_trial(value=0.0)
+    with pytest.raises(ValueError, match="the trial passed as study"):
+        objective.predict_oof(trial)
