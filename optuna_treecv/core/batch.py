@@ -13,7 +13,7 @@ from optuna_treecv.caching.caches import StoredModelCache
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
-from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import ModelSum
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Work
@@ -69,7 +69,7 @@ def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
     try:
         with closing(plan.evaluate(work)) as events:
             for event in events:
-                assert not isinstance(event, FoldModels | TreeProgress)  # not in batches
+                assert not isinstance(event, ModelSum | TreeProgress)  # not in batches
                 _add_event(runs[event.candidate], repeat, results[event.candidate], event)
     except ConnectionError:
         raise

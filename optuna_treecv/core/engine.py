@@ -127,7 +127,7 @@ class TestedFolds(NamedTuple):
     n_uncounted: int = 0
 
 
-class FoldModels(NamedTuple):
+class ModelSum(NamedTuple):
     """The sum of the models of all folds of a repeat, from which their average is computed.
 
     Attributes
@@ -178,7 +178,7 @@ class Failed(Exception):
         self.candidate, self.folds = candidate, folds
 
 
-Event = RowProgress | TreeProgress | TestedFolds | FoldModels | Failed
+Event = RowProgress | TreeProgress | TestedFolds | ModelSum | Failed
 
 
 class ResultSpec(NamedTuple):

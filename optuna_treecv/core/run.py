@@ -33,7 +33,7 @@ from optuna_treecv.core.choose import not_finite_warning
 from optuna_treecv.core.engine import Cost
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
-from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import ModelSum
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import RowProgress
@@ -158,7 +158,7 @@ class Run:
         self.curve: Curve | None = None
         self.errors: dict[int, Exception] = {}
         self._costs: list[Cost] = []
-        self._models: list[FoldModels] = []
+        self._models: list[ModelSum] = []
 
     def with_estimator(self, estimator: Estimator) -> "Run":
         """Return a run of another candidate by the same plan; check its parameters."""
@@ -362,7 +362,7 @@ class Run:
                     break
                 if isinstance(event, Failed):
                     event = self._skip_folds(repeat, event)
-                if isinstance(event, FoldModels):
+                if isinstance(event, ModelSum):
                     self._models.append(event)
                     continue
                 if not isinstance(event, TestedFolds):

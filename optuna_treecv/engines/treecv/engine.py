@@ -23,7 +23,7 @@ from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import COUNT_BYTES
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
-from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import ModelSum
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import TestedFolds
@@ -227,7 +227,7 @@ def walk_and_average(training: Training) -> Generator[TestedBlock]:
         if block == blocks[-1]:
             total = sum_along_tree(plan, sums, plan.root)
             as_estimator = partial(_average_estimator, leaves.estimator, learner)
-            training.models.append(FoldModels(0, total, plan.n_folds, as_estimator))
+            training.models.append(ModelSum(0, total, plan.n_folds, as_estimator))
         yield block, n_updates
 
 

@@ -31,7 +31,7 @@ from optuna_treecv.caching.results import ScoreCache
 from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
-from optuna_treecv.core.engine import FoldModels
+from optuna_treecv.core.engine import ModelSum
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import ResultSpec
@@ -424,7 +424,7 @@ class Training:
         Whether training has begun. From then on, a ``SharedLearner`` counts the row updates.
     first_pass : FirstPass or None
         The first pass over the rows, if early scores were requested.
-    models : list of FoldModels
+    models : list of ModelSum
         The sum of the fold models (a single element), if their average is requested.
     """
 
@@ -436,7 +436,7 @@ class Training:
     n_needed: int = 0
     is_training: bool = False
     first_pass: Any = None
-    models: list[FoldModels] = field(default_factory=list)
+    models: list[ModelSum] = field(default_factory=list)
 
     @property
     def n_updates(self) -> int:
