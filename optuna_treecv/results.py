@@ -1,5 +1,6 @@
 """The types of results besides ``CVResult``, for annotations."""
 
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import PairedDifference
 from optuna_treecv.core.result import Curve
@@ -7,6 +8,7 @@ from optuna_treecv.core.result import Score
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
+from optuna_treecv.study.fold_average import FoldAverage
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.nested import Nested
 from optuna_treecv.study.threshold import Threshold
@@ -16,6 +18,8 @@ __all__ = [
     "Candidate",
     "Choice",
     "Curve",
+    "FoldAverage",
+    "FoldModels",
     "Honest",
     "Interval",
     "Nested",

@@ -38,6 +38,9 @@ from sklearn.utils.validation import has_fit_parameter
 
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv._kernels.order import random_order
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.evaluate import tree_cross_val_predict
 from optuna_treecv.crossval.evaluate import tree_cross_validate
 from optuna_treecv.engines.treecv.learner import Learner
@@ -379,6 +382,19 @@ class EngineContract:
                 actual = tree_cross_val_predict(self.make_estimator(), X, y, **options)
                 expected = cross_val_predict(self.make_reference(), X, y, cv=cv, method=method)
                 self._equal(actual, expected)
+
+    def test_fold_models_equal_fits(self) -> None:
+        """Check that the model of each fold predicts all rows as a fit on its training rows."""
+        X, y = self.make_data()
+        cv = KFold(4, shuffle=True, random_state=0)
+        settings = Settings(cv=cv, shuffle=False)
+        cross_validation = CrossValidation.of(X, y, settings, self.make_estimator())
+        models = run_for(cross_validation, self.make_estimator()).fold_models()
+        for model, (train, _) in zip(models, cv.split(X), strict=True):
+            expected = self.make_reference().fit(X[train], y[train])
+            for method in ("predict", "decision_function", "predict_proba"):
+                if hasattr(expected, method):
+                    self._equal(getattr(model, method)(X), getattr(expected, method)(X))
 
     def test_several_scores_equal_those_of_fits(self) -> None:
         """Check two scores at once, a pooled score, and the scores of rows."""

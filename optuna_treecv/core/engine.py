@@ -23,6 +23,7 @@ from optuna_treecv.caching.caches import AnyCache
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.keys import Key
 from optuna_treecv.caching.results import ScoreCache
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import packed_sizes
@@ -374,7 +375,7 @@ class Capabilities:
         How often rows on disk are read, as the end of a sentence; "" if unknown.
     with_size : callable or None
         (estimator, n_trees) -> an ensemble with that number of trees.
-    fold_models : callable or None
+    coefficients : callable or None
         (plan, candidates, repeat) -> for each fold, an array of linear models of shape
         (n_candidates, n_outputs, n_columns). The last column holds the intercepts, if there are
         any. The estimator must have no transformers.
@@ -398,7 +399,7 @@ class Capabilities:
     settings: tuple[str, ...] = ()
     readings: str = ""
     with_size: Callable[[Estimator, int], Estimator] | None = None
-    fold_models: "Callable[[Opaque, Sequence[Candidate], Repeat], list[Array]] | None" = None
+    coefficients: "Callable[[Opaque, Sequence[Candidate], Repeat], list[Array]] | None" = None
 
 
 class Declined(NamedTuple):
@@ -502,6 +503,10 @@ class Plan(ABC):
     @abstractmethod
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the out-of-fold predictions in the order of the rows as given."""
+
+    @abstractmethod
+    def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
+        """Return the fitted models of all folds of a repeat, in the order of the chunks."""
 
     def fit(self, candidate: Candidate) -> Estimator:
         """Return the estimator fitted on all rows."""

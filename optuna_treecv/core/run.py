@@ -42,6 +42,7 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.engine import Work
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.result import Curve
 from optuna_treecv.core.result import CVResult
@@ -596,6 +597,27 @@ class Run:
             reason = failed
         with _explain_errors(reason):
             return self.plan.fallback.predict(self.estimator, repeat, response_method)
+
+    def fold_models(self) -> FoldModels:
+        """Return the fitted models of all folds, by fold index, one repeat after the other."""
+        of_repeats = []
+        for repeat in self.plan.repeats:
+            numbers = [repeat.cut.number(chunk) for chunk in range(repeat.cut.n_folds)]
+            of_repeats.append(self._models_of(repeat).ordered(np.argsort(numbers)))
+        if len(of_repeats) == 1:
+            return of_repeats[0]
+        return FoldModels([model for models in of_repeats for model in models])
+
+    def _models_of(self, repeat: Repeat) -> FoldModels:
+        """Return the fitted models of all folds of a repeat, in the order of the chunks."""
+        try:
+            return self.plan.fold_models(self.estimator, repeat)
+        except Failed as failed:
+            if self.plan.fallback is None:
+                raise failed.error from None
+            reason = failed
+        with _explain_errors(reason):
+            return self.plan.fallback.fold_models(self.estimator, repeat)
 
     def check_predictions(self, response_method: str, argument: str) -> None:
         """Raise an error if there are no out-of-fold predictions by a response method."""

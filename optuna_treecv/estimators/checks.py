@@ -176,3 +176,14 @@ def _draws(estimator: Any) -> bool:
         or not kind.__module__.startswith("sklearn.")
         or getattr(estimator, name, None) in values
     )
+
+
+def import_pandas(function: str) -> Any:
+    """Return the module pandas, which is optional, or raise an error that names ``function``."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(
+            f"{function} needs pandas: pip install 'optuna-treecv[pandas]'."
+        ) from error
+    return pandas

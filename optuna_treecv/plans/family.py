@@ -118,6 +118,10 @@ class Family(ABC):
         Whether leave-one-out needs an iterative search for each held-out row.
     maps_need_dense_rows : bool
         Whether transformers that are fitted per fold need dense rows.
+    is_linear : bool
+        Whether the models are linear, so that ``linear_models`` can return them.
+    has_link : bool
+        Whether regressors predict functions of linear combinations.
     n_candidates : int
         The number of estimators.
     n_distinct : int
@@ -129,6 +133,8 @@ class Family(ABC):
     ignored: tuple[str, ...] = ()
     is_slow_left_out = False
     maps_need_dense_rows = False
+    is_linear = False
+    has_link = False
 
     def __init__(
         self,
@@ -189,6 +195,16 @@ class Family(ABC):
             sum w. The method returns None instead of three arrays if predictions are needed.
         """
         return None
+
+    def linear_models(self, chunks: Chunks, cached: ArrayCache) -> tuple[np.ndarray, np.ndarray]:
+        """Return the models of the first candidate, which has no transformers.
+
+        Returns
+        -------
+        coef : ndarray of shape (n_chunks, n_outputs, n_features)
+        intercept : ndarray of shape (n_chunks, n_outputs)
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def test(self, chunks: Chunks, cached: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:

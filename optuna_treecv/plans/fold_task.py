@@ -264,11 +264,20 @@ class FoldTask:
     def respond(self, split: Split, method: str) -> Array:
         """Fit a clone on the training rows and return its predictions for the test rows."""
         end_with(self.owner)
+        fitted, X = self._fitted_and_rows(split)
+        with _explaining(fitted):
+            return _call_writable(partial(self._responded, fitted, method), X)
+
+    def fitted_on(self, split: Split) -> Any:
+        """Return a clone that is fitted on the training rows."""
+        end_with(self.owner)
+        return self._fitted_and_rows(split)[0]
+
+    def _fitted_and_rows(self, split: Split) -> tuple[Any, Any]:
         fitted, X, _ = self.fitted(b"", split.train_rows(), split.test)
         if fitted is None:
             raise ValueError(f"{name_of(self.estimator)} diverges: its model is not finite.")
-        with _explaining(fitted):
-            return _call_writable(partial(self._responded, fitted, method), X)
+        return fitted, X
 
     def _responded(self, fitted: Any, method: str, X: Any) -> Array:
         if method != "predict":

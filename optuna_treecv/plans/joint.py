@@ -18,6 +18,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metaestimators import _safe_split
 
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.caching.keys import encode
@@ -32,6 +34,9 @@ from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
+from optuna_treecv.core.fold_models import check_n_bytes
+from optuna_treecv.core.fold_models import FoldModels
+from optuna_treecv.core.fold_models import LinearModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
@@ -47,6 +52,8 @@ from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import make_chunks
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.family import split_for_family
+from optuna_treecv.plans.fits import check_n_models
+from optuna_treecv.plans.fits import fit_fold_models
 from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import ModelsFrom
@@ -57,6 +64,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteCall
+from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.rows.partition import Node
@@ -77,6 +85,9 @@ _MAX_ROWS = 2**14
 
 # The maximum number of bytes of all candidates' predictions for such rows.
 _MAX_BYTES = 2**27
+
+# The parameters of iterative solvers for fold models whose transformers are fitted per fold.
+_TOL, _MAX_ITER = 1e-10, 100_000
 
 T = TypeVar("T")
 
@@ -255,6 +266,59 @@ class JointPlan(Plan):
             return family.test(chunks, sums, _MAX_ROWS)
         tested = _test_in_blocks(family, chunks, sums, None)
         return ((slice(*folds), out) for folds, _, out in tested if out is not None)
+
+    def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
+        """Return the models of all folds: linear ones as solved, others refitted."""
+        parts, request = self.parts, self.request
+        if not parts.family.is_linear or parts.kinds or request.data.is_remote:
+            return self._refit_folds(candidate, repeat)
+        rows = self.rows(repeat)
+        check_n_bytes(repeat.cut.n_folds, rows.n_features + 1)
+        try:
+            family = self.bind(repeat, rows, [candidate])
+            with computing():
+                coef, intercept = family.linear_models(make_chunks(repeat.cut), CachedSums())
+            if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+                raise self._not_finite()
+        except ValueError as error:
+            raise self._failed(error) from error
+        models = LinearModels(self.fit(candidate), coef, intercept, family.has_link)
+        if last_step(candidate) is candidate:
+            return FoldModels(models)
+        check_n_models(candidate, repeat.cut.n_folds)
+        return FoldModels([*self._with_transformers(models, repeat.cut)])
+
+    def _with_transformers(self, models: LinearModels, cut: Cut) -> Iterator[Candidate]:
+        """Yield a fitted Pipeline for each chunk, whose last step has the coefficients.
+
+        The coefficients are those of the columns before the scaler.
+        """
+        data, pipeline = self.request.data, models.fitted
+        *steps, (name, last) = pipeline.steps
+        for chunk, (coef, intercept) in enumerate(zip(models.coef, models.intercept, strict=True)):
+            before = clone(Pipeline(steps))
+            train = cut.split(chunk).train_rows()
+            before.fit(*_safe_split(before, data.X_given, data.y_given, train))
+            if self.parts.scaler is not None:
+                scaler = before.steps[-1][1]
+                if scaler.mean_ is not None and scaler.with_mean:
+                    intercept = intercept + coef @ scaler.mean_
+                coef = coef if scaler.scale_ is None else coef * scaler.scale_
+            fitted = copy(pipeline)
+            of_fold = LinearModels(last, coef[None], intercept[None]).model(0)
+            fitted.steps = [*before.steps, (name, of_fold)]
+            yield fitted
+
+    def _refit_folds(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
+        """Refit each fold; iterative solvers converge, as the models that were scored have."""
+        prefix, last, ignored = self.parts.prefix, last_step(candidate), self.parts.family.ignored
+        names = [name for name in ("tol", "max_iter") if name in ignored and hasattr(last, name)]
+        given = {f"{prefix}{name}": getattr(last, name) for name in names}
+        tight = dict(zip(given, (_TOL, _MAX_ITER), strict=False))
+        models = fit_fold_models(self.request, clone(candidate).set_params(**tight), repeat)
+        for model in models:
+            model.set_params(**given)
+        return models
 
     def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
         """Return the result of ``make``, which is called only for the first candidate."""

@@ -15,10 +15,10 @@ from optuna.trial import TrialState
 from optuna_treecv.core.intervals import difference_by_folds
 from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import PairedDifference
+from optuna_treecv.estimators.checks import import_pandas
 from optuna_treecv.reporting.history import check_study
 from optuna_treecv.reporting.history import load_evaluations
 from optuna_treecv.reporting.history import load_fold_scores
-from optuna_treecv.rows.checks import import_pandas
 from optuna_treecv.scoring.metrics import range_by_name
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optuna_treecv.rows.checks import import_pandas
+from optuna_treecv.estimators.checks import import_pandas
 from optuna_treecv.storage.database import AnyStore
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.database import FAILURES

@@ -553,14 +553,3 @@ def times_classes(
     with np.errstate(over="ignore"):  # assert_all_finite finds an overflow
         product = np.array(of_classes)[codes] * (1.0 if weights is None else weights)
     return in_type(product, dtype, "class_weight times sample_weight")
-
-
-def import_pandas(function: str) -> Any:
-    """Return the module pandas, which is optional, or raise an error that names ``function``."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise ImportError(
-            f"{function} needs pandas: pip install 'optuna-treecv[pandas]'."
-        ) from error
-    return pandas

@@ -514,11 +514,11 @@ def _solve_folds(
     if other_runs := [run for run in runs if run.plan.name != "newton"]:
         raise LeftToSklearn(other_runs[0].reason)
     plan, candidates = runs[0].plan, [run.estimator for run in runs]
-    fold_models = plan.capabilities.fold_models
-    assert fold_models is not None
+    coefficients_of = plan.capabilities.coefficients
+    assert coefficients_of is not None
     by_fold = {}
     for repeat in cross_validation.repeats:
-        for fold, models in enumerate(fold_models(plan, candidates, repeat)):
+        for fold, models in enumerate(coefficients_of(plan, candidates, repeat)):
             if not np.all(np.isfinite(models)):
                 raise LeftToSklearn("the model of a fold has non-finite coefficients")
             coefficients = models[:, 0] if models.shape[1] == 1 else models

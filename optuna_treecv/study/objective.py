@@ -10,6 +10,7 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.ensemble import VotingRegressor
 
 from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.html import html_table
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.settings import check_choice
@@ -25,6 +26,7 @@ from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.ensemble import ensemble_of
 from optuna_treecv.study.evaluator import Evaluator
+from optuna_treecv.study.fold_average import average_models
 from optuna_treecv.study.grids import GridSampler
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.honest import honest_of
@@ -304,7 +306,7 @@ class TreeCVObjective:
         study: optuna.Study | optuna.trial.FrozenTrial,
         rule: Rule = "best",
         simpler: Simpler | None = None,
-        kind: Literal["refit", "kfold_average"] = "refit",
+        kind: Literal["refit", "folds", "kfold_average"] = "refit",
         threshold: Threshold | None = None,
     ) -> Estimator:
         """Return the fitted estimator of the best trial, or of the trial that a rule chooses.
@@ -321,11 +323,13 @@ class TreeCVObjective:
         simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
             Used if ``rule`` is "one_se": which values make a model simpler, see
             ``optuna_treecv.select``.
-        kind : {"refit", "kfold_average"}, default="refit"
+        kind : {"refit", "folds", "kfold_average"}, default="refit"
             "refit" fits the estimator on all rows, which incremental learners process in the order
-            of the tree. "kfold_average" cross-validates the trial once more and averages the
-            models of its folds, see ``CVResult.kfold_estimator``; this is possible only for linear
-            learners that are evaluated by TreeCV.
+            of the tree. "folds" returns an ``optuna_treecv.results.FoldAverage``, which predicts
+            the mean of the fold models; it takes the memory of all of them. "kfold_average"
+            cross-validates the trial once more and averages the models of its folds, see
+            ``CVResult.kfold_estimator``; this is possible only for linear learners that are
+            evaluated by TreeCV.
         threshold : Threshold, default=None
             The decision threshold that ``threshold`` has chosen for this trial.
 
@@ -341,7 +345,7 @@ class TreeCVObjective:
         ValueError
             If an argument is invalid, or the model diverges.
         """
-        check_choice("kind", kind, ("refit", "kfold_average"))
+        check_choice("kind", kind, ("refit", "folds", "kfold_average"))
         evaluator = self.evaluator
         trial, candidate = evaluator.trial_and_candidate(study, rule, simpler)
         lists = {name: axis.codes for name, axis in evaluator.space.axes.items() if axis.codes}
@@ -353,6 +357,8 @@ class TreeCVObjective:
         warn_of_edges(study, trial, lists)
         if kind == "refit":
             fitted = run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
+        elif kind == "folds":
+            fitted = average_models(run_for(evaluator.cross_validation, *candidate).fold_models())
         else:
             average = "kind must be 'refit'"  # the advice in the error if there is no average
             run = run_for(evaluator.cross_validation, *candidate, wants_average=average)
@@ -432,6 +438,57 @@ class TreeCVObjective:
             return run.predict(method, "method")  # not rounded
         outputs = out_of_fold.as_given(run, evaluator.oof_outputs(trial, run, method))
         return out_of_fold.as_labels(run, outputs, method)
+
+    def fold_models(
+        self,
+        study: optuna.Study | optuna.trial.FrozenTrial,
+        rule: Rule = "best",
+        simpler: Simpler | None = None,
+    ) -> FoldModels:
+        """Return the fitted models of all folds of the best trial, or of a given trial.
+
+        Linear models that are evaluated from sums over rows or by Newton's method are those that
+        were scored. Other models are trained once more, with the same result.
+
+        Parameters
+        ----------
+        study : optuna.Study or optuna.trial.FrozenTrial
+            A study with at least one complete trial of this objective, or a trial of this
+            objective.
+        rule : {"best", "one_se"} or callable, default="best"
+            How the trial is chosen from the study, see ``best_estimator``.
+        simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+            Used if ``rule`` is "one_se", see ``best_estimator``.
+
+        Returns
+        -------
+        FoldModels
+            A sequence with a fitted estimator for each fold, in the order of the folds, one repeat
+            after the other. Its method ``predict(X)`` returns the predictions of all models, of
+            shape (n_models, n_rows). Linear models of the given columns are stored as arrays.
+
+        Raises
+        ------
+        ValueError
+            If an argument is invalid, if a model diverges, if linear models take more than 1 GiB,
+            or if there are more than 10,000 models of another kind.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import Ridge
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]})
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> models = objective.fold_models(study)
+        >>> len(models), models.predict(X).shape
+        (10, (10, 442))
+        """
+        _, candidate = self.evaluator.trial_and_candidate(study, rule, simpler)
+        return run_for(self.evaluator.cross_validation, *candidate).fold_models()
 
     def threshold(
         self,

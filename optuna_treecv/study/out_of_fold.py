@@ -3,7 +3,7 @@
 import numpy as np
 
 from optuna_treecv.core.run import Run
-from optuna_treecv.rows.checks import import_pandas
+from optuna_treecv.estimators.checks import import_pandas
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque

@@ -48,7 +48,8 @@ MODULES = [
 ]
 # Classes whose __init__ users do not call.
 MADE_BY_US = {
-    *("Advice", "CVResult", "Candidate", "Choice", "Curve", "Honest", "Interval", "Nested"),
+    *("Advice", "CVResult", "Candidate", "Choice", "Curve", "FoldAverage"),
+    *("FoldModels", "Honest", "Interval", "Nested"),
     *("PairedDifference", "Score", "Threshold", "TreeCVObjective"),
 }
 # Public names of other modules.

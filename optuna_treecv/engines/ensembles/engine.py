@@ -27,6 +27,7 @@ from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.engine import Work
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import FoldScorer
@@ -44,6 +45,7 @@ from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import seeded
 from optuna_treecv.plans.fits import describe_trainings
+from optuna_treecv.plans.fits import fit_fold_models
 from optuna_treecv.plans.fits import order_in_tree
 from optuna_treecv.plans.fits import predict_by_fits
 from optuna_treecv.plans.joint import why_not_scored
@@ -194,6 +196,10 @@ class GrowingPlan(Plan):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Refit each fold, and return the predictions for the test rows."""
         return predict_by_fits(self.request, candidate, repeat, method)
+
+    def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
+        """Refit each fold."""
+        return fit_fold_models(self.request, candidate, repeat)
 
 
 class GrowingFolds:

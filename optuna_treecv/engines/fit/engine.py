@@ -30,6 +30,7 @@ from optuna_treecv.core.engine import ResultSpec
 from optuna_treecv.core.engine import Sink
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
@@ -42,6 +43,7 @@ from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.plans.fits import describe_trainings
 from optuna_treecv.plans.fits import encode_targets
 from optuna_treecv.plans.fits import explained
+from optuna_treecv.plans.fits import fit_fold_models
 from optuna_treecv.plans.fits import make_fold_task
 from optuna_treecv.plans.fits import order_in_tree
 from optuna_treecv.plans.fits import predict_by_fits
@@ -122,6 +124,10 @@ class FitPlan(Plan):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the out-of-fold predictions for all rows."""
         return predict_by_fits(self.request, candidate, repeat, method)
+
+    def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
+        """Refit each fold."""
+        return fit_fold_models(self.request, candidate, repeat)
 
 
 class _Fits:

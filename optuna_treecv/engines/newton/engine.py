@@ -106,6 +106,7 @@ class GLMFolds(Family):
 
     ignored: tuple[str, ...] = ("solver", "max_iter", "tol")
     maps_need_dense_rows = True
+    is_linear = has_link = True
 
     #: Whether the estimator minimises the mean of losses plus the penalty, instead of the sum.
     has_mean_loss = False
@@ -318,6 +319,11 @@ class GLMFolds(Family):
         if objective.has_intercept:
             models[..., d] -= models[..., :d] @ objective.centre
         return [*models.transpose(1, 0, 2, 3)]
+
+    def linear_models(self, chunks: Chunks, cached: ArrayCache) -> tuple[Array, Array]:
+        """Return the coefficients and the intercepts of the first candidate."""
+        models, d = np.array([of_all[0] for of_all in self.models_of(chunks, cached)]), self._rows
+        return models[..., : d.n_features], models[..., d.n_features :].sum(axis=-1)
 
     def predict(
         self, chunks: Chunks, first: int, last: int, models: Iterable[Array]
@@ -641,7 +647,7 @@ class NewtonPlan(SumsPlan):
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
-        self.capabilities = replace(self.capabilities, fold_models=fold_models)
+        self.capabilities = replace(self.capabilities, coefficients=coefficients)
 
     @classmethod
     def why_not(cls, request: Request, parts: Parts) -> str:
@@ -674,7 +680,7 @@ class NewtonPlan(SumsPlan):
         )
 
 
-def fold_models(plan: NewtonPlan, candidates: Sequence[Candidate], repeat: Repeat) -> list[Array]:
+def coefficients(plan: NewtonPlan, candidates: Sequence[Candidate], repeat: Repeat) -> list[Array]:
     """Return the coefficients of each fold's models, as ``GLMFolds.models_of``."""
     family = plan.bind(repeat, plan.rows(repeat), candidates)
     assert isinstance(family, GLMFolds)

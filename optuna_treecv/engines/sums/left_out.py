@@ -30,6 +30,7 @@ import numpy as np
 
 from optuna_treecv.engines.sums.equations import Basis
 from optuna_treecv.engines.sums.equations import compute_bases
+from optuna_treecv.engines.sums.equations import Equations
 from optuna_treecv.engines.sums.equations import is_singular
 from optuna_treecv.engines.sums.equations import no_weight_error
 from optuna_treecv.engines.sums.equations import Penalties
@@ -323,6 +324,40 @@ class HeldOutRidge:
         r = np.full_like(weights, n_rows / (n_rows - 1))
         return r, r, np.zeros_like(v)
 
+    def linear_models(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the models that hold out a single row, for the first alpha; see ``Family``.
+
+        There must be no scaler. With the coefficients w of all rows, those without a row are
+        :math:`w - A^{-1} u c (v - u' w) / (1 - c g)`.
+        """
+        source, (basis, vectors, projected) = self._source, self._bases[0]
+        d, n_rows = source.rows.n_features, self._chunks.n_chunks
+        w, origin = projected[0] @ vectors.T, self._equations.origin[:d]
+        coef, intercept = np.empty((n_rows, *w.shape)), np.empty((n_rows, len(w)))
+        size = max(64, _BLOCK // d)
+        for rows in starmap(slice, ((i, min(i + size, n_rows)) for i in range(0, n_rows, size))):
+            X, y, weights = source.copy(self._chunks.test_rows(rows.start, rows.stop))
+            X -= origin
+            v = (y - self._centre).T
+            c, r, base = self._downdate_factors(weights, v)
+            z = X @ vectors
+            shrunk = z * basis.shrinks[0]
+            gaps = 1 - c * (shrunk * z).sum(axis=1)
+            steps = (c * (v - w @ X.T) / gaps).T
+            coef[rows] = w - steps[:, :, None] * (shrunk @ vectors.T)[:, None]
+            # The mean without the row. If no mean is subtracted, the origin is 0.
+            X *= -(weights / (self._weight - weights))[:, None] if source.fit_intercept else 0
+            X += origin + source.shift[:d]
+            intercept[rows] = base.T - np.einsum("ijk,ik->ij", coef[rows], X)
+            is_dominant = weights * np.square(v) > _MAX_SHARE * self._squares[:, None]
+            is_direct = ~(gaps >= _MIN_GAP * r) | is_dominant.any(axis=0)
+            for row in (rows.start + np.flatnonzero(is_direct)).tolist():
+                solved, equations = self._solve_directly(row, np.arange(1))
+                coef[row] = (solved[0] / equations.scale[:, None]).T
+                means = equations.origin + source.shift
+                intercept[row] = means[d:] - coef[row] @ means[:d]
+        return coef, intercept
+
     def _predict_directly(self, chunk: int, alpha_indices: np.ndarray) -> np.ndarray:
         """Predict a chunk's rows with models from the moments of all other rows.
 
@@ -330,8 +365,21 @@ class HeldOutRidge:
         -------
         ndarray of shape (len(alpha_indices), n_targets, n_rows)
         """
+        coef, equations = self._solve_directly(chunk, alpha_indices)
+        source, d = self._source, self._source.rows.n_features
+        X, _, _ = source.copy(self._chunks.test_rows(chunk, chunk + 1))
+        X -= equations.origin[:d]
+        X /= equations.scale
+        return coef.transpose(0, 2, 1) @ X.T + (equations.origin + source.shift)[d:, None]
+
+    def _solve_directly(
+        self, chunk: int, alpha_indices: np.ndarray
+    ) -> tuple[np.ndarray, Equations]:
+        """Return the models of scaled columns from the moments of all rows outside a chunk.
+
+        Their shape is (len(alpha_indices), n_features, n_targets).
+        """
         moments = self._moments_without(chunk)
-        rows = self._chunks.test_rows(chunk, chunk + 1)
         if moments.weights[0] == 0:
             raise no_weight_error()
         source, d, t = self._source, self._source.rows.n_features, self._source.n_targets
@@ -339,11 +387,8 @@ class HeldOutRidge:
         penalties = Penalties(np.empty(Penalties.size(d, t)), d, t)
         alphas, chunks = self._alphas[alpha_indices], self._chunks
         penalties.factor(equations.gram, equations.b, alphas)
-        coef = source.solve(penalties, alphas, chunks, chunk, equations.origin, equations.scale)
-        X, _, _ = source.copy(rows)
-        X -= equations.origin[:d]
-        X /= equations.scale
-        return coef.transpose(0, 2, 1) @ X.T + (equations.origin + source.shift)[d:, None]
+        origin, scale = equations.origin, equations.scale
+        return source.solve(penalties, alphas, chunks, chunk, origin, scale), equations
 
 
 def _smallest_eigenvalues(matrices: np.ndarray) -> np.ndarray:

@@ -63,6 +63,7 @@ class RidgeFolds(MomentFamily):
 
     parameters: tuple[str, ...] = ("alpha",)
     ignored: tuple[str, ...] = ("solver", "tol", "max_iter", "random_state")
+    is_linear = True
     rows_per_call = 4096  # one call multiplies them by the coefficients of all alphas
     source: RidgeRows
 
@@ -138,6 +139,20 @@ class RidgeFolds(MomentFamily):
         penalties = Penalties(memory, len(scale), self.n_outputs)
         coef = self.source.solve(penalties, self._alphas, chunks, chunk, origin, scale)
         return coef.transpose(1, 0, 2).reshape(len(scale), -1) / scale[:, None]
+
+    def linear_models(self, chunks: Chunks, cached: ArrayCache) -> tuple[np.ndarray, np.ndarray]:
+        """Return the models of the first candidate; see ``Family``."""
+        is_ridge = type(self) is RidgeFolds and not self._is_balanced
+        if chunks.are_single_rows and is_ridge and self._scaler is None:
+            held_out = HeldOutRidge(self.source, self._alphas, chunks, cached, self._n_jobs)
+            return held_out.linear_models()
+        models, d = self.models_of(chunks, cached), self._rows.n_features
+        coef = np.array([of_chunk[: self.n_outputs] for of_chunk, _ in models])
+        origin = np.array([of_chunk for _, of_chunk in models])
+        intercept = origin[:, d:]
+        if self.source.has_centre:
+            intercept = intercept - np.einsum("ijk,ik->ij", coef, origin[:, :d])
+        return coef, intercept
 
     def write_outputs(self, models: CoefAndOrigin, block: np.ndarray, out: np.ndarray) -> None:
         """Write the predictions for a block of rows into ``out``."""

@@ -1,19 +1,26 @@
 """Tests the fold models at the leaves of a tree: collects their outputs, and calls scorers."""
 
+from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from optuna_treecv.caching.caches import ArrayThenCount
+from optuna_treecv.core.fold_models import FoldModels
+from optuna_treecv.core.fold_models import LinearModels
 from optuna_treecv.engines.treecv.learner import Learner
 from optuna_treecv.engines.treecv.learners.compiled import CompiledLearner
 from optuna_treecv.engines.treecv.learners.compiled import Lanes
+from optuna_treecv.engines.treecv.learners.linear import LinearEstimator
 from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.engines.treecv.walk import TestNode
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
+from optuna_treecv.estimators.base import divergence_advice
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
@@ -147,6 +154,50 @@ class Leaves:
     def _part(self, start: int, stop: int) -> Any:
         """Return the indices of the prepared rows for the plan's rows start to stop - 1."""
         return slice(start, stop) if self.prepared_rows is None else self.prepared_rows[start:stop]
+
+
+@dataclass
+class ModelLeaves(Leaves):
+    """Collects the models of folds instead of their outputs.
+
+    Attributes
+    ----------
+    models : dict of int to (ndarray or estimator)
+        The model of each fold: its numbers if it is linear, else a fitted estimator.
+    """
+
+    models: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def are_linear(self) -> bool:
+        """Whether the models are linear models of the given columns."""
+        learner = self.learner
+        is_linear = isinstance(learner, CompiledLearner) and learner.before is None
+        return is_linear and isinstance(self.estimator, LinearEstimator)
+
+    def test_leaf(self, fold: Node, state: Any) -> None:
+        """Store the model of a fold."""
+        learner: Any = self.learner
+        take = learner.numbers if self.are_linear else learner.estimator
+        self.models[fold.first] = take(state)
+
+    def collected(self, finish: Callable[[Any], Any]) -> FoldModels:
+        """Return the models of all folds, after ``finish`` has been applied to estimators."""
+        candidate, learner = self.estimator, self.learner
+        models = [self.models[chunk] for chunk in range(self.plan.n_folds)]
+        has_diverged = any(model is None for model in models)
+        numbers = np.array(models) if self.are_linear else np.zeros(0)
+        if has_diverged or not np.isfinite(numbers).all():
+            raise ValueError(
+                f"{name_of(candidate)} diverges on a fold, so it has no fold models; "
+                f"{divergence_advice(candidate)}"
+            )
+        if not isinstance(learner, CompiledLearner) or not self.are_linear:
+            return FoldModels([finish(model) for model in models])
+        weights, d = numbers.reshape(len(models), learner.n_outputs, -1), learner.rows.n_features
+        intercept = weights[:, :, d] if candidate.fit_intercept else np.zeros(weights.shape[:2])
+        fitted = finish(learner.with_numbers(numbers[0]))
+        return FoldModels(LinearModels(fitted, weights[:, :, :d], intercept))
 
 
 def kernel_test(

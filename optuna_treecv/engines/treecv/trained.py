@@ -39,6 +39,8 @@ from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import specs_of_scores
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
+from optuna_treecv.core.fold_models import check_n_bytes
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
@@ -61,6 +63,7 @@ from optuna_treecv.engines.treecv.learners.from_estimator import forget_seeds
 from optuna_treecv.engines.treecv.learners.from_estimator import make_learner
 from optuna_treecv.engines.treecv.learners.from_estimator import make_pipeline_learner
 from optuna_treecv.engines.treecv.leaves import Leaves
+from optuna_treecv.engines.treecv.leaves import ModelLeaves
 from optuna_treecv.engines.treecv.shared_learner import SharedLearner
 from optuna_treecv.engines.treecv.walk import TestedBlock
 from optuna_treecv.estimators.base import as_given
@@ -72,6 +75,7 @@ from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import why_fit_differs
+from optuna_treecv.plans.fits import check_n_models
 from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.rows.data import in_given_order
@@ -389,6 +393,28 @@ class WalkedPlan(TrainedPlan):
         for _ in self.test_folds(Training(self, repeat, learner, leaves)):
             pass
         return self.in_given_order(candidate, learner, leaves.outputs.array, method)
+
+    def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
+        """Train the models of all folds, and return them in the order of the chunks.
+
+        Linear models are stored as arrays, so that there may be as many as rows.
+        """
+        if self.name == "progressive":
+            raise ValueError(
+                "method must not be 'progressive' for fold models, because progressive validation "
+                "trains a single model; use method='auto' instead."
+            )
+        learner = self.learner(candidate, self.rows(repeat), (), repeat)
+        # With a metric at the leaves, each model is passed to ``test_leaf``.
+        leaves = ModelLeaves(repeat.plan, learner, candidate, at_leaf=(0,))
+        if leaves.are_linear:
+            n_numbers = learner.n_outputs * (learner.rows.n_features + 1)
+            check_n_bytes(repeat.cut.n_folds, n_numbers)
+        else:
+            check_n_models(candidate, repeat.cut.n_folds)
+        for _ in self.test_folds(Training(self, repeat, learner, leaves)):
+            pass
+        return leaves.collected(partial(self.finish_estimator, candidate))
 
     def fit(self, candidate: Candidate) -> Any:
         """Train on all rows in prepared order; further epochs are in random order."""

@@ -24,6 +24,7 @@ from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
+from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
@@ -41,6 +42,7 @@ from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import NO_LIMIT
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.plans.fits import check_n_models
 from optuna_treecv.plans.fits import describe_trainings
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical
@@ -177,11 +179,24 @@ class ForestPlan(Plan):
         labels = rows.classes if method == "predict" else None
         return in_given_order(prepared, repeat.cut.order, labels)
 
+    def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
+        """Return the trees that hold out a fold, from the forest that all candidates share."""
+        check_n_models(candidate, repeat.cut.n_folds)
+        rows, _ = self.rows(candidate, repeat)
+        forest, _ = self.find_or_grow(candidate, repeat, rows)
+        numbers = range(1, repeat.cut.n_folds + 1)  # the tree of all rows is the first one
+        return FoldModels([self._fitted(candidate, forest, rows, number) for number in numbers])
+
     def fit(self, candidate: Candidate) -> Estimator:
         """Return the tree of all rows, from the forest that all candidates share."""
+        rows, _ = self.rows(candidate, self.repeats[0])
+        return self._fitted(candidate, self.first_forest(candidate), rows, 0)
+
+    def _fitted(
+        self, candidate: Candidate, forest: Forest, rows: BinnedRows, number: int
+    ) -> Estimator:
         fitted = clone(candidate)
-        rows, _ = self.rows(fitted, self.repeats[0])
-        fitted.take_tree(self.first_forest(candidate), rows.binning, rows.classes)
+        fitted.take_tree(forest, rows.binning, rows.classes, number)
         names = self.request.data.feature_names()
         if names is not None:
             fitted.feature_names_in_ = names

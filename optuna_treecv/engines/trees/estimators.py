@@ -125,9 +125,14 @@ class HistTree(TreeCVEstimator, metaclass=ABCMeta):
         """Return the class weights of each tree, (n_trees, n_classes)."""
         return np.empty((len(rows.bounds), 0))
 
-    def take_tree(self, forest: Forest, binning: Binning, classes: np.ndarray | None) -> None:
-        """Set the fitted attributes from the tree of all rows, pruned to the parameters."""
-        self.tree_ = forest.tree(0, Limits.of(self))
+    def take_tree(
+        self, forest: Forest, binning: Binning, classes: np.ndarray | None, number: int = 0
+    ) -> None:
+        """Set the fitted attributes from a tree, pruned to the parameters.
+
+        ``number`` is the number of the tree. By default, it is the tree of all rows.
+        """
+        self.tree_ = forest.tree(number, Limits.of(self))
         self.binning_ = binning
         self.n_features_in_ = len(binning.edges)
         if classes is not None:

@@ -228,7 +228,7 @@ def test_the_best_trial_of_a_study(binary, tmp_path):
         ValueError, match="^kind must be 'refit' for Ridge .* only method='treecv' averages"
     ):
         ridge.best_estimator(of_ridge, kind="kfold_average")
-    with pytest.raises(ValueError, match="kind must be one of 'refit', 'kfold_average'"):
+    with pytest.raises(ValueError, match="kind must be one of 'refit', 'folds', 'kfold_average'"):
         objective.best_estimator(study, kind="average")
 
 

@@ -1,0 +1,118 @@
+"""The fitted models of all folds of a repeat."""
+
+from collections.abc import Iterator
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from optuna_treecv.types import Array
+from optuna_treecv.types import Estimator
+from optuna_treecv.types import Features
+
+# The maximum number of bytes of linear models: 1 GiB.
+_MAX_BYTES = 2**30
+
+
+def check_n_bytes(n_models: int, n_numbers: int) -> None:
+    """Raise ValueError if models of this number of coefficients need too much memory."""
+    if 8 * n_models * n_numbers > _MAX_BYTES:
+        raise ValueError(
+            f"cv must have at most {_MAX_BYTES // (8 * n_numbers):,} folds, so that the linear "
+            f"models of all folds take at most 1 GiB, got {n_models:,}; use fewer folds instead."
+        )
+
+
+class LinearModels(NamedTuple):
+    """Linear models as arrays.
+
+    Attributes
+    ----------
+    fitted : estimator
+        A fitted estimator, whose ``coef_`` and ``intercept_`` are replaced.
+    coef : ndarray of shape (n_models, n_outputs, n_features)
+    intercept : ndarray of shape (n_models, n_outputs)
+    has_link : bool
+        Whether predictions are functions of the linear combinations, as those of
+        ``PoissonRegressor``.
+    """
+
+    fitted: Estimator
+    coef: Array
+    intercept: Array
+    has_link: bool = False
+
+    def model(self, index: int) -> Estimator:
+        """Return the estimator with the coefficients of one model."""
+        estimator = copy(self.fitted)
+        coef, intercept = np.asarray(estimator.coef_), np.asarray(estimator.intercept_)
+        estimator.coef_ = self.coef[index].reshape(coef.shape).astype(coef.dtype)
+        estimator.intercept_ = self.intercept[index].reshape(intercept.shape)
+        if not intercept.ndim:
+            estimator.intercept_ = float(estimator.intercept_)
+        return estimator
+
+
+class FoldModels:
+    """The fitted models of all folds, which are created when they are needed.
+
+    Parameters
+    ----------
+    models : list of estimators or LinearModels
+        The fitted models, or their coefficients.
+    """
+
+    def __init__(self, models: list[Estimator] | LinearModels) -> None:
+        self.models = models
+
+    def __len__(self) -> int:
+        return len(self.models.coef if isinstance(self.models, LinearModels) else self.models)
+
+    def __getitem__(self, index: int) -> Estimator:
+        if isinstance(self.models, LinearModels):
+            return self.models.model(range(len(self))[index])
+        return self.models[index]
+
+    def __iter__(self) -> Iterator[Estimator]:
+        return map(self.__getitem__, range(len(self)))
+
+    def ordered(self, indices: Array) -> "FoldModels":
+        """Return the models with the given indices.
+
+        Parameters
+        ----------
+        indices : ndarray of shape (n_models,), int
+            The indices of the models.
+
+        Returns
+        -------
+        FoldModels
+            These models, in this order.
+        """
+        models = self.models
+        if isinstance(models, LinearModels):
+            coef, intercept = models.coef[indices], models.intercept[indices]
+            return FoldModels(models._replace(coef=coef, intercept=intercept))
+        return FoldModels([models[i] for i in indices])
+
+    def predict(self, X: Features) -> Array:
+        """Return the predictions of all models.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            The rows to predict.
+
+        Returns
+        -------
+        ndarray of shape (n_models, n_rows)
+            The predictions, as the models return them.
+        """
+        models = self.models
+        is_regressor = not hasattr(self[0], "classes_")
+        if isinstance(models, LinearModels) and is_regressor and not models.has_link:
+            X = validate_data(models.fitted, X, reset=False, accept_sparse="csr")
+            products = X @ models.coef[:, 0].T
+            return products.T + models.intercept
+        return np.array([model.predict(X) for model in self])
