@@ -8,6 +8,8 @@ from optuna_treecv.core.result import Score
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
+from optuna_treecv.study.conformal import ConformalClassifier
+from optuna_treecv.study.conformal import ConformalRegressor
 from optuna_treecv.study.fold_average import FoldAverage
 from optuna_treecv.study.honest import Honest
 from optuna_treecv.study.nested import Nested
@@ -17,6 +19,8 @@ __all__ = [
     "Advice",
     "Candidate",
     "Choice",
+    "ConformalClassifier",
+    "ConformalRegressor",
     "Curve",
     "FoldAverage",
     "FoldModels",

@@ -31,6 +31,7 @@ from optuna_treecv.estimators.base import name_of
 from optuna_treecv.scoring.scores import can_score_rows
 from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import in_order
+from optuna_treecv.study.choice import TrialOutputs
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 
@@ -43,8 +44,8 @@ _MAX_TRIALS = 200
 # The maximum number of bytes of the outputs of these trials.
 _MAX_OUTPUT_BYTES = 2**28
 
-# Only this number of best trials may become members.
-_N_BEST = 20
+#: Only this number of best trials may become members.
+N_BEST = 20
 
 # This number of best trials are the first members.
 _N_FIRST = 5
@@ -59,7 +60,7 @@ _ROWS_PER_FOLD = 2**14
 _MIN_DRAWS, _MAX_DRAWS = 20, 50
 
 
-def _output_method(run: Run) -> str:
+def output_method(run: Run) -> str:
     """Return the method whose outputs an ensemble averages: "predict" or "predict_proba".
 
     Raises
@@ -89,7 +90,7 @@ def _output_method(run: Run) -> str:
 
 def most_trials(n_outputs: int) -> int:
     """Return how many trials to select from, if each has ``n_outputs`` float32 outputs."""
-    return int(np.clip(_MAX_OUTPUT_BYTES // (4 * n_outputs), _N_BEST, _MAX_TRIALS))
+    return int(np.clip(_MAX_OUTPUT_BYTES // (4 * n_outputs), N_BEST, _MAX_TRIALS))
 
 
 class Candidates:
@@ -138,7 +139,7 @@ class Candidates:
         """
         weights = np.ones(len(self._trial_losses.shares)) if draw is None else draw
         scores = self._trial_losses.parts @ weights
-        near = np.argsort(scores, kind="stable")[:_N_BEST]
+        near = np.argsort(scores, kind="stable")[:N_BEST]
         best, output, selected = float(scores[near[0]]), self._outputs[near[0]], [int(near[0])]
         first = near[: min(_N_FIRST, self._size)].tolist()
         members = first[:-1]
@@ -171,7 +172,7 @@ class Candidates:
             warn_caller(f"honest_score_ and honest_interval_ are NaN, because {reason}.")
             return nan, Interval(nan, nan, "bootstrap", "", level, reason)
         n_tests = self._outputs.shape[1] if self._scores_rows else _ROWS_PER_FOLD
-        n_losses = min(len(self._outputs), _N_BEST) * self._size * n_tests
+        n_losses = min(len(self._outputs), N_BEST) * self._size * n_tests
         n_draws = int(np.clip(_MAX_LOSSES // n_losses, _MIN_DRAWS, _MAX_DRAWS))
         differences, seed = [], run.request.settings.seed
         for draws, out_of_bag in draw_units(len(losses.shares), n_draws, seed):
@@ -180,6 +181,20 @@ class Candidates:
                 differences.append((parts - losses.parts[0]) @ mask / (losses.shares @ mask))
         mean = float(losses.parts.sum()) + float(np.mean(differences))
         return sign_of(run) * mean, interval_around(run, losses, 0, mean, "the members", level)
+
+
+def known_outputs_of(contest: Contest, run: Run, max_trials: int) -> TrialOutputs:
+    """Return those of the best trials whose outputs are known, and the outputs."""
+    assert contest.outputs_of is not None
+    method = output_method(run)
+    trials, outputs = contest.outputs_of(in_order(contest.trials[:max_trials]), method)
+    if not trials:
+        example = "absolute_error" if run.request.classes is None else "log_loss"
+        raise ValueError(
+            f"ensemble needs trials whose out-of-fold output of {method} is known, got none; use "
+            f"a score that is computed from this output, such as scoring={example!r}, instead."
+        )
+    return trials, outputs
 
 
 def ensemble_of(
@@ -198,17 +213,11 @@ def ensemble_of(
         The level of the interval.
     """
     size, level, run = check_integer("size", size, MAX_MEMBERS), check_level(level), contest.run
-    assert run is not None and contest.outputs_of is not None
-    method, classes = _output_method(run), run.request.classes
+    assert run is not None
+    classes = run.request.classes
     tested = run.request.cross_validation.tested(run.method_name)
     max_trials = most_trials(len(tested.rows) * (1 if classes is None else len(classes)))
-    trials, outputs = contest.outputs_of(in_order(contest.trials[:max_trials]), method)
-    if not trials:
-        example = "absolute_error" if classes is None else "log_loss"
-        raise ValueError(
-            f"ensemble needs trials whose out-of-fold output of {method} is known, got none; use "
-            f"a score that is computed from this output, such as scoring={example!r}, instead."
-        )
+    trials, outputs = known_outputs_of(contest, run, max_trials)
     candidates = Candidates(run, tested, outputs, size)
     selected, output = candidates.select()
     losses, counts = candidates.losses(output[None]), dict(Counter(selected).most_common())

@@ -6,8 +6,6 @@ from typing import Literal
 
 import optuna
 from optuna.distributions import BaseDistribution
-from sklearn.ensemble import VotingClassifier
-from sklearn.ensemble import VotingRegressor
 
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.fold_models import FoldModels
@@ -22,8 +20,15 @@ from optuna_treecv.study import out_of_fold
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.advice import advice_of
 from optuna_treecv.study.advice import warn_of_edges
+from optuna_treecv.study.calibration import calibrated
+from optuna_treecv.study.calibration import CalibrationMethod
+from optuna_treecv.study.calibration import method_to_calibrate
+from optuna_treecv.study.choice import complete_trials
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
+from optuna_treecv.study.conformal import conformal_of
+from optuna_treecv.study.conformal import ConformalClassifier
+from optuna_treecv.study.conformal import ConformalRegressor
 from optuna_treecv.study.ensemble import ensemble_of
 from optuna_treecv.study.evaluator import Evaluator
 from optuna_treecv.study.fold_average import average_models
@@ -36,6 +41,7 @@ from optuna_treecv.study.racing import RacingPruner
 from optuna_treecv.study.space import check_given
 from optuna_treecv.study.space import Params
 from optuna_treecv.study.space import Space
+from optuna_treecv.study.stacking import stacked
 from optuna_treecv.study.threshold import choose_threshold
 from optuna_treecv.study.threshold import Threshold
 from optuna_treecv.study.threshold import with_threshold
@@ -308,6 +314,7 @@ class TreeCVObjective:
         simpler: Simpler | None = None,
         kind: Literal["refit", "folds", "kfold_average"] = "refit",
         threshold: Threshold | None = None,
+        calibrate: CalibrationMethod | None = None,
     ) -> Estimator:
         """Return the fitted estimator of the best trial, or of the trial that a rule chooses.
 
@@ -332,6 +339,11 @@ class TreeCVObjective:
             evaluated by TreeCV.
         threshold : Threshold, default=None
             The decision threshold that ``threshold`` has chosen for this trial.
+        calibrate : {"sigmoid", "isotonic", "temperature"}, default=None
+            Calibrates the probabilities of a classifier on the out-of-fold outputs of the trial,
+            with the calibrator of ``CalibratedClassifierCV(ensemble=False)``. It is fitted on the
+            decision values if the folds are evaluated jointly, as those of logistic regression
+            are, else on the probabilities, if there are any. None: no calibration.
 
         Returns
         -------
@@ -354,6 +366,18 @@ class TreeCVObjective:
                 f"threshold must be that of trial {trial.number}, got that of trial "
                 f"{threshold.trial.number}."
             )
+        if threshold is not None and calibrate is not None:
+            raise ValueError(
+                "calibrate must be None if threshold is given, because the threshold was chosen "
+                f"on outputs without calibration, got {calibrate!r}."
+            )
+        calibrator = None
+        if calibrate is not None:
+            run = run_for(evaluator.cross_validation, *candidate)
+            method = method_to_calibrate(run)
+            run.check_each_row_is_tested_once()
+            outputs = out_of_fold.as_given(run, evaluator.oof_outputs(trial, run, method))
+            calibrator = partial(calibrated, run, outputs, method, calibrate)
         warn_of_edges(study, trial, lists)
         if kind == "refit":
             fitted = run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
@@ -363,6 +387,8 @@ class TreeCVObjective:
             average = "kind must be 'refit'"  # the advice in the error if there is no average
             run = run_for(evaluator.cross_validation, *candidate, wants_average=average)
             fitted = run.finish().kfold_estimator()
+        if calibrator is not None:
+            return calibrator(fitted)
         if threshold is None:
             return fitted
         return with_threshold(fitted, threshold, evaluator.cross_validation.data)
@@ -565,6 +591,80 @@ class TreeCVObjective:
         outputs_of = partial(evaluator.oof_outputs, trial, run)
         return choose_threshold(run, trial, outputs_of, metric, constraint, pos_label, level)
 
+    def conformal(
+        self,
+        study: optuna.Study | optuna.trial.FrozenTrial,
+        method: Literal["cv+", "jackknife+", "minmax", "quantile"] = "cv+",
+        *,
+        conformity_score: Literal["lac", "aps"] = "lac",
+        rule: Rule = "best",
+        simpler: Simpler | None = None,
+    ) -> ConformalRegressor | ConformalClassifier:
+        """Return a fitted estimator with prediction intervals, or with prediction sets.
+
+        They are computed from the out-of-fold predictions and the fold models of the best trial,
+        by CV+ or jackknife+ (Barber et al. 2021). Groups of rows are exchangeable units.
+
+        Parameters
+        ----------
+        study : optuna.Study or optuna.trial.FrozenTrial
+            A study with at least one complete trial of this objective, or a trial of this
+            objective.
+        method : {"cv+", "jackknife+", "minmax", "quantile"}, default="cv+"
+            "cv+" uses the predictions of all fold models. "jackknife+" is "cv+" for leave-one-out,
+            which is evaluated once more if the folds have several rows; only ridge regression,
+            least squares and incremental learners support it for many rows. "minmax" extends from
+            the smallest to the largest prediction of the fold models. "quantile" is the prediction
+            of the estimator that is fitted on all rows, plus and minus a quantile of the
+            residuals; it needs no fold models. Classifiers support "cv+" and "quantile".
+        conformity_score : {"lac", "aps"}, default="lac"
+            For classifiers, how well a class conforms: by its probability ("lac"), or by the total
+            probability of the classes that are at least as probable ("aps").
+        rule : {"best", "one_se"} or callable, default="best"
+            How the trial is chosen from the study, see ``best_estimator``.
+        simpler : dict of str to {"larger", "smaller"}, "n_updates" or callable, default=None
+            Used if ``rule`` is "one_se", see ``best_estimator``.
+
+        Returns
+        -------
+        ConformalRegressor or ConformalClassifier
+            The fitted estimator. ``predict_interval(X, level)`` of a regressor returns the lower
+            and upper ends, ``predict_set(X, level)`` of a classifier returns a mask of classes.
+
+        Raises
+        ------
+        ValueError
+            If an argument is invalid, if there are sample weights or several targets, if a row is
+            not in exactly one test set, or for time-ordered splits unless ``method="quantile"``.
+
+        References
+        ----------
+        R. F. Barber, E. J. Candes, A. Ramdas and R. J. Tibshirani, "Predictive inference with the
+        jackknife+", Annals of Statistics 49, 2021.
+
+        Examples
+        --------
+        >>> import optuna
+        >>> from sklearn.datasets import load_diabetes
+        >>> from sklearn.linear_model import Ridge
+        >>> from optuna_treecv import treecv_objective
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> objective = treecv_objective(Ridge(), X, y, param_grid={"alpha": [0.1, 1.0]})
+        >>> study = optuna.create_study(sampler=objective.grid_sampler())
+        >>> study.optimize(objective)
+        >>> model = objective.conformal(study)
+        >>> low, high = model.predict_interval(X, level=0.9).T
+        >>> 0.88 < ((low <= y) & (y <= high)).mean() < 0.94
+        True
+        """
+        evaluator = self.evaluator
+        trial, candidate = evaluator.trial_and_candidate(study, rule, simpler)
+        run = run_for(evaluator.cross_validation, *candidate)
+        n_trials = len(complete_trials(study, None)) if isinstance(study, optuna.Study) else 1
+        outputs_of = partial(evaluator.oof_outputs, trial, run)
+        fit = run_for(evaluator.cross_validation, *candidate, is_scored=False).fit
+        return conformal_of(run, outputs_of, fit, method, conformity_score, n_trials)
+
     def honest(
         self,
         study: optuna.Study,
@@ -631,7 +731,9 @@ class TreeCVObjective:
         size: int = 25,
         kind: Literal["refit", "kfold_average"] = "refit",
         level: float = 0.95,
-    ) -> VotingClassifier | VotingRegressor:
+        stack: Estimator = None,
+        passthrough: bool = False,
+    ) -> Estimator:
         """Return a fitted ensemble of a study's trials, which is often better than the best trial.
 
         The first members are the 5 best trials. Further members are selected one after another
@@ -650,14 +752,21 @@ class TreeCVObjective:
             see ``best_estimator``.
         level : float, default=0.95
             The coverage probability of ``honest_interval_``.
+        stack : estimator, default=None
+            A final estimator, such as ``Ridge()`` or ``LogisticRegression()``, that is fitted on
+            the out-of-fold outputs of the best trials, of at most 20, instead of averaging
+            selected ones (stacked generalization, Wolpert 1992).
+        passthrough : bool, default=False
+            Whether the final estimator gets the columns of X, too.
 
         Returns
         -------
-        VotingClassifier or VotingRegressor
+        VotingClassifier, VotingRegressor, StackingClassifier or StackingRegressor
             The fitted ensemble. Its members are named "trial_0" and so on. It has three additional
             attributes: ``oof_score_`` is the score of the averaged out-of-fold outputs,
             ``honest_score_`` is this score corrected for the selection of the members, and
-            ``honest_interval_`` is the interval (low, high) of ``honest_score_``.
+            ``honest_interval_`` is the interval (low, high) of ``honest_score_``. With ``stack``,
+            both scores are that of the final estimator, cross-validated on the same folds.
 
         Raises
         ------
@@ -668,6 +777,8 @@ class TreeCVObjective:
         ----------
         R. Caruana, A. Niculescu-Mizil, G. Crew and A. Ksikes, "Ensemble selection from libraries
         of models", ICML 2004.
+
+        D. H. Wolpert, "Stacked generalization", Neural Networks 5, 1992.
 
         Examples
         --------
@@ -685,8 +796,11 @@ class TreeCVObjective:
         True
         """
         check_choice("kind", kind, ("refit", "kfold_average"))
-        fit = partial(self.best_estimator, kind=kind)
-        return ensemble_of(self.evaluator.contest(study), fit, size, level)
+        check_choice("passthrough", passthrough, (True, False))
+        fit, contest = partial(self.best_estimator, kind=kind), self.evaluator.contest(study)
+        if stack is not None:
+            return stacked(contest, fit, size, level, stack, passthrough)
+        return ensemble_of(contest, fit, size, level)
 
     def advise(self, study: optuna.Study) -> Advice:
         """Advise whether to spend further time on more trials or on more repeats per trial.

@@ -48,7 +48,8 @@ MODULES = [
 ]
 # Classes whose __init__ users do not call.
 MADE_BY_US = {
-    *("Advice", "CVResult", "Candidate", "Choice", "Curve", "FoldAverage"),
+    *("Advice", "CVResult", "Candidate", "Choice", "ConformalClassifier"),
+    *("ConformalRegressor", "Curve", "FoldAverage"),
     *("FoldModels", "Honest", "Interval", "Nested"),
     *("PairedDifference", "Score", "Threshold", "TreeCVObjective"),
 }
