@@ -20,12 +20,29 @@ release = optuna_treecv.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.extlinks",
     "myst_parser",
     "numpydoc",
     "sphinx-mathjax-offline",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
+# The roles of the page with questions, such as :optuna:`315`.
+_ASKED = {
+    "dask": ("dask/dask-ml", "Dask-ML"),
+    "integration": ("optuna/optuna-integration", "OptunaSearchCV"),
+    "lightgbm": ("lightgbm-org/LightGBM", "LightGBM"),
+    "mapie": ("scikit-learn-contrib/MAPIE", "MAPIE"),
+    "optuna": ("optuna/optuna", "Optuna"),
+    "sep": ("scikit-learn/enhancement_proposals", "scikit-learn proposals"),
+    "sklearn": ("scikit-learn/scikit-learn", "scikit-learn"),
+    "tpot": ("EpistasisLab/tpot", "TPOT"),
+    "xgboost": ("dmlc/xgboost", "XGBoost"),
+}
+extlinks = {
+    role: (f"https://github.com/{repository}/issues/%s", f"{name} #%s")
+    for role, (repository, name) in _ASKED.items()
+}
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "snippets"]
 

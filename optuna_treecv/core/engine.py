@@ -504,9 +504,12 @@ class Plan(ABC):
     def predict(self, candidate: Candidate, repeat: Repeat, method: str) -> Array:
         """Return the out-of-fold predictions in the order of the rows as given."""
 
-    @abstractmethod
     def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
         """Return the fitted models of all folds of a repeat, in the order of the chunks."""
+        raise ValueError(
+            f"method must not be {self.name!r} for fold models, because it has none; use "
+            "method='fit' instead."
+        )
 
     def fit(self, candidate: Candidate) -> Estimator:
         """Return the estimator fitted on all rows."""

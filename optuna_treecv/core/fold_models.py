@@ -5,11 +5,15 @@ from copy import copy
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
+
+# The number of rows that are predicted in one call, each by its own model.
+_N_ROWS = 4096
 
 # The maximum number of bytes of linear models: 1 GiB.
 _MAX_BYTES = 2**30
@@ -61,10 +65,15 @@ class FoldModels:
     ----------
     models : list of estimators or LinearModels
         The fitted models, or their coefficients.
+    fitted : estimator or None, default=None
+        The estimator fitted on all rows, if the models needed it.
     """
 
-    def __init__(self, models: list[Estimator] | LinearModels) -> None:
+    def __init__(
+        self, models: list[Estimator] | LinearModels, fitted: Estimator | None = None
+    ) -> None:
         self.models = models
+        self.fitted = fitted
 
     def __len__(self) -> int:
         return len(self.models.coef if isinstance(self.models, LinearModels) else self.models)
@@ -93,8 +102,34 @@ class FoldModels:
         models = self.models
         if isinstance(models, LinearModels):
             coef, intercept = models.coef[indices], models.intercept[indices]
-            return FoldModels(models._replace(coef=coef, intercept=intercept))
-        return FoldModels([models[i] for i in indices])
+            return FoldModels(models._replace(coef=coef, intercept=intercept), self.fitted)
+        return FoldModels([models[i] for i in indices], self.fitted)
+
+    def predict_rows(self, X: Features, indices: Array) -> Array | None:
+        """Return the prediction for each row by one model, if the models are arrays.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            The rows to predict.
+        indices : ndarray of shape (n_rows,), int
+            The index of the model for each row.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) or None
+            None if the models are not linear regressors of the given columns.
+        """
+        models = self.models
+        if not isinstance(models, LinearModels) or models.has_link:
+            return None
+        X = validate_data(models.fitted, X, reset=False, accept_sparse="csr")
+        predicted = np.empty(len(indices))
+        for start in range(0, len(indices), _N_ROWS):
+            rows, of_rows = slice(start, start + _N_ROWS), indices[start : start + _N_ROWS]
+            block = X[rows].toarray() if issparse(X) else X[rows]
+            predicted[rows] = (block * models.coef[of_rows, 0]).sum(axis=1)
+        return predicted + models.intercept[indices, 0]
 
     def predict(self, X: Features) -> Array:
         """Return the predictions of all models.

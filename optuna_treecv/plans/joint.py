@@ -284,9 +284,9 @@ class JointPlan(Plan):
             raise self._failed(error) from error
         models = LinearModels(self.fit(candidate), coef, intercept, family.has_link)
         if last_step(candidate) is candidate:
-            return FoldModels(models)
+            return FoldModels(models, models.fitted)
         check_n_models(candidate, repeat.cut.n_folds)
-        return FoldModels([*self._with_transformers(models, repeat.cut)])
+        return FoldModels([*self._with_transformers(models, repeat.cut)], models.fitted)
 
     def _with_transformers(self, models: LinearModels, cut: Cut) -> Iterator[Candidate]:
         """Yield a fitted Pipeline for each chunk, whose last step has the coefficients.

@@ -33,6 +33,7 @@ from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
@@ -369,10 +370,15 @@ def conformal_of(
             "were trained on earlier rows are not exchangeable."
         )
     run.check_each_row_is_tested_once()
+    outputs = models = None
     if method == "jackknife+" and not cross_validation.tests_single_rows:
         run = _leave_one_out(run, has_groups=tested.groups is not None)
         tested = run.request.cross_validation.tested(run.method_name)
-        outputs = run.predict("predict")[tested.rows]
+        models = run.fold_models()
+        outputs = models.predict_rows(
+            data.X_given, in_given_order(tested.fold_numbers, tested.rows)
+        )
+        outputs = (run.predict("predict") if outputs is None else outputs)[tested.rows]
     else:
         outputs = outputs_of("predict" if classes is None else "predict_proba")
     if classes is None:
@@ -388,10 +394,12 @@ def conformal_of(
             f"of {n_trials} trials on {calibration.n_units} {kind}; use more rows or fewer "
             "trials."
         )
-    models = None if method == "quantile" else run.fold_models()
+    if models is None and method != "quantile":
+        models = run.fold_models()
+    fitted = fit() if models is None or models.fitted is None else models.fitted
     if classes is None:
-        return ConformalRegressor(fit(), models, calibration, method)
-    return ConformalClassifier(fit(), models, calibration, method, conformity_score)
+        return ConformalRegressor(fitted, models, calibration, method)
+    return ConformalClassifier(fitted, models, calibration, method, conformity_score)
 
 
 def _leave_one_out(run: Run, has_groups: bool) -> Run:

@@ -456,14 +456,17 @@ class TreeCVObjective:
         trial, candidate = evaluator.trial_and_candidate(study)
         run = run_for(evaluator.cross_validation, *candidate)
         run.check_predictions(method, "method")
-        if as_frame:
-            return out_of_fold.as_frame(run, evaluator.oof_outputs(trial, run, method), method)
-        run.check_each_row_is_tested_once()
+        if not as_frame:
+            run.check_each_row_is_tested_once()
         capabilities = run.plan.capabilities
-        if capabilities.evaluates_jointly and not capabilities.keeps_outputs:
-            return run.predict(method, "method")  # not rounded
-        outputs = out_of_fold.as_given(run, evaluator.oof_outputs(trial, run, method))
-        return out_of_fold.as_labels(run, outputs, method)
+        if capabilities.evaluates_jointly and not capabilities.keeps_outputs:  # not rounded
+            predicted = run.predict(method, "method")[evaluator.tested_rows(run)]
+        else:
+            outputs = evaluator.oof_outputs(trial, run, method)
+            predicted = out_of_fold.as_labels(run, outputs, method)
+        if as_frame:
+            return out_of_fold.as_frame(run, predicted, method)
+        return out_of_fold.as_given(run, predicted)
 
     def fold_models(
         self,

@@ -21,10 +21,11 @@ def as_given(run: Run, outputs: Array) -> Array:
 
 
 def as_frame(run: Run, outputs: Array, method: str) -> Opaque:
-    """Return outputs as a data frame with a row for each test of a row, in the order of X.
+    """Return predictions as a data frame with a row for each test of a row, in the order of X.
 
-    The index is that of X. The columns are "repeat", "fold", and the outputs: the name of the
-    method, followed by the class or the index of the target if there are several columns.
+    ``outputs`` are in the order of ``Tested.rows``, with labels in place of class codes. The index
+    is that of X. The columns are "repeat", "fold", and the outputs: the name of the method,
+    followed by the class or the index of the target if there are several columns.
     """
     pandas = import_pandas("predict_oof with as_frame=True")
     cross_validation, classes = run.request.cross_validation, run.request.classes
@@ -34,7 +35,7 @@ def as_frame(run: Run, outputs: Array, method: str) -> Opaque:
     order = np.lexsort((tested.rows, repeats))
     columns: dict[str, Array] = {"repeat": repeats, "fold": tested.fold_numbers}
     if outputs.ndim == 1:
-        columns[method] = as_labels(run, outputs, method)
+        columns[method] = outputs
     else:
         names = range(outputs.shape[1]) if classes is None else classes.tolist()
         columns |= {f"{method}_{name}": outputs[:, i] for i, name in enumerate(names)}

@@ -333,6 +333,7 @@ class HeldOutRidge:
         source, (basis, vectors, projected) = self._source, self._bases[0]
         d, n_rows = source.rows.n_features, self._chunks.n_chunks
         w, origin = projected[0] @ vectors.T, self._equations.origin[:d]
+        mean = origin + source.shift[:d]  # 0 if no mean is subtracted
         coef, intercept = np.empty((n_rows, *w.shape)), np.empty((n_rows, len(w)))
         size = max(64, _BLOCK // d)
         for rows in starmap(slice, ((i, min(i + size, n_rows)) for i in range(0, n_rows, size))):
@@ -343,12 +344,15 @@ class HeldOutRidge:
             z = X @ vectors
             shrunk = z * basis.shrinks[0]
             gaps = 1 - c * (shrunk * z).sum(axis=1)
-            steps = (c * (v - w @ X.T) / gaps).T
-            coef[rows] = w - steps[:, :, None] * (shrunk @ vectors.T)[:, None]
-            # The mean without the row. If no mean is subtracted, the origin is 0.
-            X *= -(weights / (self._weight - weights))[:, None] if source.fit_intercept else 0
-            X += origin + source.shift[:d]
-            intercept[rows] = base.T - np.einsum("ijk,ik->ij", coef[rows], X)
+            steps = c * (v - w @ X.T) / gaps
+            directions = shrunk @ vectors.T
+            # By how much the mean changes without a row, as a multiple of the row.
+            shares = weights / (self._weight - weights) if source.fit_intercept else 0.0
+            for target, models in enumerate(coef[rows].transpose(1, 0, 2)):
+                np.multiply(directions, -steps[target][:, None], out=models)
+                models += w[target]
+                at_mean = models @ mean - shares * np.einsum("ij,ij->i", models, X)
+                intercept[rows, target] = base[target] - at_mean
             is_dominant = weights * np.square(v) > _MAX_SHARE * self._squares[:, None]
             is_direct = ~(gaps >= _MIN_GAP * r) | is_dominant.any(axis=0)
             for row in (rows.start + np.flatnonzero(is_direct)).tolist():

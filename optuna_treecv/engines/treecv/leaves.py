@@ -4,12 +4,12 @@ from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from optuna_treecv.caching.caches import ArrayThenCount
+from optuna_treecv.core.fold_models import check_n_bytes
 from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.fold_models import LinearModels
 from optuna_treecv.engines.treecv.learner import Learner
@@ -21,6 +21,7 @@ from optuna_treecv.engines.treecv.walk import TestNode
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.estimators.base import divergence_advice
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.plans.fits import check_n_models
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition
@@ -156,44 +157,55 @@ class Leaves:
         return slice(start, stop) if self.prepared_rows is None else self.prepared_rows[start:stop]
 
 
-@dataclass
 class ModelLeaves(Leaves):
     """Collects the models of folds instead of their outputs.
 
+    Parameters
+    ----------
+    plan : Partition
+    learner : Learner
+    estimator : estimator
+        The learner's estimator.
+
     Attributes
     ----------
-    models : dict of int to (ndarray or estimator)
-        The model of each fold: its numbers if it is linear, else a fitted estimator.
+    numbers : ndarray of shape (n_folds, n_model_parameters) or None
+        The parameters of linear models of the given columns; None for other models.
     """
 
-    models: dict[int, Any] = field(default_factory=dict)
-
-    @property
-    def are_linear(self) -> bool:
-        """Whether the models are linear models of the given columns."""
-        learner = self.learner
-        is_linear = isinstance(learner, CompiledLearner) and learner.before is None
-        return is_linear and isinstance(self.estimator, LinearEstimator)
+    def __init__(self, plan: Partition, learner: Learner, estimator: Any) -> None:
+        # With a metric at the leaves, each model is passed to ``test_leaf``.
+        super().__init__(plan, learner, estimator, at_leaf=(0,))
+        self.numbers: np.ndarray | None = None
+        self._models: dict[int, Any] = {}
+        is_linear = isinstance(estimator, LinearEstimator)  # and no Pipeline
+        if is_linear and isinstance(learner, CompiledLearner):
+            n_parameters = len(learner.numbers(learner.start()))
+            check_n_bytes(plan.n_folds, n_parameters)
+            self.numbers = np.empty((plan.n_folds, n_parameters))
+        else:
+            check_n_models(estimator, plan.n_folds)
 
     def test_leaf(self, fold: Node, state: Any) -> None:
         """Store the model of a fold."""
         learner: Any = self.learner
-        take = learner.numbers if self.are_linear else learner.estimator
-        self.models[fold.first] = take(state)
+        if self.numbers is not None:
+            self.numbers[fold.first] = learner.numbers(state)
+        else:
+            self._models[fold.first] = learner.estimator(state)
 
     def collected(self, finish: Callable[[Any], Any]) -> FoldModels:
         """Return the models of all folds, after ``finish`` has been applied to estimators."""
-        candidate, learner = self.estimator, self.learner
-        models = [self.models[chunk] for chunk in range(self.plan.n_folds)]
-        has_diverged = any(model is None for model in models)
-        numbers = np.array(models) if self.are_linear else np.zeros(0)
-        if has_diverged or not np.isfinite(numbers).all():
+        candidate, learner, numbers = self.estimator, self.learner, self.numbers
+        models = [self._models.get(chunk) for chunk in range(self.plan.n_folds)]
+        if not np.isfinite(numbers).all() if numbers is not None else None in models:
             raise ValueError(
                 f"{name_of(candidate)} diverges on a fold, so it has no fold models; "
                 f"{divergence_advice(candidate)}"
             )
-        if not isinstance(learner, CompiledLearner) or not self.are_linear:
+        if numbers is None:
             return FoldModels([finish(model) for model in models])
+        assert isinstance(learner, CompiledLearner)
         weights, d = numbers.reshape(len(models), learner.n_outputs, -1), learner.rows.n_features
         intercept = weights[:, :, d] if candidate.fit_intercept else np.zeros(weights.shape[:2])
         fitted = finish(learner.with_numbers(numbers[0]))
@@ -222,6 +234,17 @@ def node_test(plan: Partition, learner: Learner, leaves: Leaves) -> TestNode:
 
     A compiled learner tests the folds of a node in one call, unless scorers need its estimators.
     """
+    if isinstance(leaves, ModelLeaves) and (numbers := leaves.numbers) is not None:
+        assert isinstance(learner, CompiledLearner)
+        out = np.empty((plan.n_rows, learner.n_outputs), learner.dtype)
+
+        def collect(node: Node, state: Any, start: int, stop: int) -> int:
+            if stop < plan.rows(node)[1]:
+                return 0
+            models = numbers[node.first : node.last]
+            return learner.walk_subtree(plan, node, state, out, models=models)
+
+        return collect
     if isinstance(learner, CompiledLearner | SharedLearner) and not leaves.at_leaf:
         assert leaves.outputs is not None
         return kernel_test(plan, learner, leaves.outputs.array)

@@ -152,6 +152,7 @@ class ProgressivePlan(WalkedPlan):
     """The plan "progressive": one pass that tests each row just before training on it."""
 
     name = "progressive"
+    fold_models = Plan.fold_models  # there is a single model
 
     def cost(self) -> str:
         """Return a sentence with the number of rows."""

@@ -29,7 +29,6 @@ from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
-from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
@@ -395,12 +394,6 @@ class RemoteTreePlan(TrainedPlan):
     def cost(self) -> str:
         """Return a sentence that compares the tree's row updates with those of k trainings."""
         return cost_of_tree(self.request, self.n_epochs)
-
-    def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
-        """Raise ValueError, because models on remote rows are not collected."""
-        raise ValueError(
-            "X must be in memory or on disk for fold models, got rows on other machines."
-        )
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the keys of the results, which are not cached."""

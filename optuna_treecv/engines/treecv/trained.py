@@ -39,7 +39,6 @@ from optuna_treecv.core.engine import RowProgress
 from optuna_treecv.core.engine import specs_of_scores
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
-from optuna_treecv.core.fold_models import check_n_bytes
 from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
@@ -75,7 +74,6 @@ from optuna_treecv.estimators.base import layout_for
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import why_fit_differs
-from optuna_treecv.plans.fits import check_n_models
 from optuna_treecv.preprocessing.decisions import compiled_part
 from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.rows.data import in_given_order
@@ -399,19 +397,8 @@ class WalkedPlan(TrainedPlan):
 
         Linear models are stored as arrays, so that there may be as many as rows.
         """
-        if self.name == "progressive":
-            raise ValueError(
-                "method must not be 'progressive' for fold models, because progressive validation "
-                "trains a single model; use method='auto' instead."
-            )
         learner = self.learner(candidate, self.rows(repeat), (), repeat)
-        # With a metric at the leaves, each model is passed to ``test_leaf``.
-        leaves = ModelLeaves(repeat.plan, learner, candidate, at_leaf=(0,))
-        if leaves.are_linear:
-            n_numbers = learner.n_outputs * (learner.rows.n_features + 1)
-            check_n_bytes(repeat.cut.n_folds, n_numbers)
-        else:
-            check_n_models(candidate, repeat.cut.n_folds)
+        leaves = ModelLeaves(repeat.plan, learner, candidate)
         for _ in self.test_folds(Training(self, repeat, learner, leaves)):
             pass
         return leaves.collected(partial(self.finish_estimator, candidate))

@@ -57,4 +57,5 @@ class Kernel:
         sums: np.ndarray | None = None,
         kept: np.ndarray | None = None,
         least_folds: int = 1,
+        models: np.ndarray | None = None,
     ) -> int: ...

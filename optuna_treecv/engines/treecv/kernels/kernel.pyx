@@ -356,6 +356,8 @@ cdef class Kernel:
                                                      # out at least least_folds folds, parents first; None: these
                                                      # states are not stored
         Py_ssize_t least_folds=1,
+        double [:, ::1] models=None,                 # OUT, (n_folds, values of a model), the models of all folds;
+                                                     # None: they are not stored. With them, `sums` must be None
     ) -> int:
         """Train the models of all folds below a node of the tree, and test each of them on its fold.
 
@@ -388,6 +390,12 @@ cdef class Kernel:
             if sums.shape[0] < states.shape[0] or sums.shape[1] != tree.model_size:
                 raise ValueError("sums must have a row for each level of the subtree, of the size of a model.")
             tree.sum = &sums[0, 0]
+        tree.is_sum = sums is not None
+        if models is not None:
+            tree.model_size = self.model_bytes // self.itemsize
+            if tree.is_sum or models.shape[0] != last - first or models.shape[1] != tree.model_size:
+                raise ValueError("models must have a row for each fold, of the size of a model.")
+            tree.sum = &models[0, 0]
         tree.kept = NULL
         tree.least_folds = least_folds
         tree.n_nodes = 0

@@ -143,6 +143,7 @@ cdef struct Tree:
     Py_ssize_t least_folds      # states are copied for nodes that hold out at least this many folds
     Py_ssize_t n_nodes          # the number of states copied so far
     double *sum                 # the sum of the models of the folds below the current node; NULL: it is not computed
+    bint is_sum                 # whether the models are added; otherwise `sum` is the model of the next fold
     Py_ssize_t model_size       # the number of values in a model
 
 

@@ -326,6 +326,8 @@ cdef int64_t walk(
         learner.test(learner, state, tree.model, start, stop, tree.out + start * tree.out_step)
         if tree.sum != NULL:
             read_sum(learner, tree, state)
+            if not tree.is_sum:
+                tree.sum += tree.model_size
         return 0
     if learner.test_two != NULL and stop - start == 2 < tree.n_rows and tests_two(learner, tree):
         learner.test_two(learner, state, start, tree.out + start * tree.out_step)
@@ -339,17 +341,17 @@ cdef int64_t walk(
         copy_part(learner, state, part, child)
         train_both_phases(learner, tree, Span(start, boundary, NULL), Span(boundary, stop, NULL), state, child)
         n_updates = tree.n_epochs * (stop - start) + walk(learner, tree, first, middle, child, False, part)
-        if tree.sum != NULL:
+        if tree.is_sum:
             tree.sum += tree.model_size
         n_updates += walk(learner, tree, middle, last, state, False, part)
     else:
         # Train f on the chunks m+1..e, for the folds s..m, and then restore f.
         n_updates = branch(learner, tree, Span(boundary, stop, NULL), first, middle, state, True, part)
-        if tree.sum != NULL:
+        if tree.is_sum:
             tree.sum += tree.model_size
         # Train f on the chunks s..m, for the folds m+1..e.
         n_updates += branch(learner, tree, Span(start, boundary, NULL), middle, last, state, preserve, part)
-    if tree.sum != NULL:
+    if tree.is_sum:
         tree.sum -= tree.model_size
         join_sums(tree)
     return n_updates

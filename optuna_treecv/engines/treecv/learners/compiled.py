@@ -411,6 +411,7 @@ class KernelTrainer:
         kept: np.ndarray | None = None,
         least_folds: int = 1,
         sums: np.ndarray | None = None,
+        models: np.ndarray | None = None,
     ) -> int:
         """Test the folds of a node, given its state; return the number of row updates.
 
@@ -427,6 +428,8 @@ class KernelTrainer:
         least_folds : int, default=1
         sums : ndarray of shape (n_levels, n_model_parameters), default=None
             Working memory. Its first row receives the sum of the fold models.
+        models : ndarray of shape (n_folds, n_model_parameters), default=None
+            Receives the models of all folds. ``sums`` must then be None.
         """
         n_levels = (node.n_folds - 1).bit_length() + 1
         states = aligned_empty((n_levels, len(state)))
@@ -438,7 +441,17 @@ class KernelTrainer:
         order = np.empty(plan.n_epochs * (stop - start), np.uint32) if is_ordered else None
         model = aligned_bytes(kernel.model_bytes)
         return kernel.walk_subtree(
-            plan, node, states, model, out.view(np.uint8), log, order, sums, kept, least_folds
+            plan,
+            node,
+            states,
+            model,
+            out.view(np.uint8),
+            log,
+            order,
+            sums,
+            kept,
+            least_folds,
+            models,
         )
 
 
