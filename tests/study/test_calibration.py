@@ -50,7 +50,8 @@ class OnlyProba(HistGradientBoostingClassifier):
 )
 @pytest.mark.parametrize("y", [LABELS, LABELS == "a"], ids=["three classes", "two classes"])
 def test_they_are_those_of_scikit_learn(estimator, grid, y, method):
-    objective, study = searched(estimator, (X, y), grid, cv=FOLDS)
+    options = {"keep_outputs": "all"} if isinstance(estimator, SVC) else {}
+    objective, study = searched(estimator, (X, y), grid, cv=FOLDS, **options)
     ours = objective.best_estimator(study, calibrate=method)
     estimator.set_params(**study.best_params)
     theirs = CalibratedClassifierCV(estimator, method=method, ensemble=False, cv=FOLDS).fit(X, y)

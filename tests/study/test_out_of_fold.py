@@ -74,7 +74,8 @@ def forest_study(**options):
 @pytest.mark.parametrize(("estimator", "grid", "methods"), CASES)
 def test_predictions_are_those_of_fits_on_equal_folds(estimator, grid, methods):
     y = target_of(estimator)
-    objective, study = searched(estimator, (X, y), grid, cv=FOLDS)
+    options = {"keep_outputs": "all"} if isinstance(estimator, SVC) else {}
+    objective, study = searched(estimator, (X, y), grid, cv=FOLDS, **options)
     estimator.set_params(**study.best_params)
     for method in methods:
         predicted = objective.predict_oof(study, method)
@@ -115,6 +116,14 @@ def test_outputs_that_were_not_kept_are_trained_again_with_a_warning():
     with pytest.warns(UserWarning, match="^all folds of trial . are trained once more"):
         predicted = other.predict_oof(other_study, "predict_proba")
     np.testing.assert_array_equal(predicted, expected)  # rounded in the same way
+
+
+def test_classifiers_that_predict_slowly_keep_what_is_scored():
+    objective, study = searched(SVC(), (X, LABELS), {"C": [1.0]}, cv=FOLDS)
+    known = objective.evaluator.known_scores.find(study.trials[0])
+    assert set(known.outputs) == {"predict"}
+    with pytest.warns(UserWarning, match="because its outputs of decision_function are unknown"):
+        objective.predict_oof(study, "decision_function")
 
 
 def test_outputs_of_many_bytes_are_not_kept(monkeypatch):
@@ -235,7 +244,7 @@ def test_a_search_has_the_outputs_of_its_best_trial(estimator, grid, methods):
     expected = cross_val_predict(estimator, X, y, cv=FOLDS, method=methods[-1])
     restored = pickle.loads(pickle.dumps(search))
     np.testing.assert_allclose(search.oof_predictions_, expected, rtol=1e-5, atol=2e-6)
-    if isinstance(estimator, Ridge):  # computed on first access
+    if isinstance(estimator, Ridge | SVC):  # computed on first access
         with pytest.raises(AttributeError, match="^oof_predictions_ is not available"):
             restored.oof_predictions_  # noqa: B018
         restored = pickle.loads(pickle.dumps(search))

@@ -15,6 +15,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import RadiusNeighborsClassifier
 from sklearn.semi_supervised import LabelPropagation
 from sklearn.semi_supervised import LabelSpreading
+from sklearn.svm import NuSVC
+from sklearn.svm import SVC
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
@@ -58,13 +60,15 @@ from optuna_treecv.scoring.scores import FoldScores
 from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 
-# Classifiers whose predictions take about as long as their fits, or longer.
+# Classifiers whose predictions take more than a few percent of the time of their fits.
 _SLOW_TO_PREDICT = (
     GaussianProcessClassifier,
     KNeighborsClassifier,
     LabelPropagation,
     LabelSpreading,
+    NuSVC,
     RadiusNeighborsClassifier,
+    SVC,
 )
 
 
