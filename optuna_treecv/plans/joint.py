@@ -333,7 +333,9 @@ class JointPlan(Plan):
             rows = self.rows(repeat)
             family = self.bind(repeat, rows, [candidate], method)
             with computing():
-                tested = self.predictions(family, make_chunks(repeat.cut), CachedSums())
+                memory = self.request.cross_validation.shared.memory
+                sums = CachedSums(memory, self.results(candidate, repeat).bound)
+                tested = self.predictions(family, make_chunks(repeat.cut), sums)
                 outputs = np.concatenate([outputs[0] for _, outputs in tested])
                 prepared = family.response(outputs, method)
             if not np.all(np.isfinite(outputs)):

@@ -246,7 +246,11 @@ def test_epochs_in_a_grid():
 @pytest.mark.parametrize(
     ("estimator", "space", "right"),
     [
-        (SVC(), {"n_epochs": IntDistribution(1, 3)}, "n_epochs must be None for SVC"),
+        (
+            SVC(),
+            {"n_epochs": IntDistribution(1, 3)},
+            "n_epochs must be None for SVC with method='fit', got a search space:",
+        ),
         (
             SGDClassifier(),
             {"n_epochs": IntDistribution(0, 3)},

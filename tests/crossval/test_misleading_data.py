@@ -47,6 +47,13 @@ def test_scales(learner):
     assert said(tree_cross_validate, learner, rare, Y) == []
 
 
+def test_scales_are_those_of_rows_everywhere():
+    rows = RNG.normal(size=(20_000, 2))
+    rows[-5_000:, 1] *= 10_000
+    (sentence,) = said(tree_cross_validate, PegasosClassifier(), rows, rows[:, 0] > 0)
+    assert "the ranges of the columns of X differ by a factor of" in sentence
+
+
 def test_scales_do_not_matter_to_others():
     assert said(tree_cross_validate, LogisticRegression(max_iter=9999), WIDE, Y) == []
 

@@ -1008,6 +1008,69 @@ BREAKAGES = [
         "        if False:\n",
         "test_sums_equations::test_dependent_columns_have_no_solution_without_a_penalty",
     ),
+    # After the study.
+    Breakage(
+        "after the study: outputs of a fold are those of another order",
+        "return in_given_order(outputs, "
+        "run.request.cross_validation.tested(run.method_name).rows)",
+        "return outputs",
+        "test_out_of_fold::test_predictions_are_those_of_fits_on_equal_folds",
+    ),
+    Breakage(
+        "after the study: outputs of another dtype are read from the store",
+        "return stored.view(empty.dtype).reshape(empty.shape)",
+        "return stored.view(empty.dtype)[::-1].reshape(empty.shape)",
+        "test_out_of_fold::test_another_process_finds_outputs_in_the_store",
+    ),
+    Breakage(
+        "after the study: a final estimator is trained on the fold that scores it",
+        "        train = cut.split(chunk).train_rows()\n        params = {} if weights is None",
+        "        train = np.arange(len(y))\n        params = {} if weights is None",
+        "test_stacking::test_the_score_is_that_of_final_estimators_on_other_folds",
+    ),
+    Breakage(
+        "after the study: intervals use the model of another fold",
+        "of_rows = self.models.predict(_rows(X, start, stop)).T[:, calibration.folds]",
+        "of_rows = self.models.predict(_rows(X, start, stop)).T[:, calibration.folds - 1]",
+        "test_conformal::test_intervals_are_those_of_the_formula",
+    ),
+    Breakage(
+        "after the study: intervals are those without a further row",
+        "index = ceil(round(level * (n + 1), 9)) - 1",
+        "index = ceil(round(level * n, 9)) - 1",
+        "test_conformal::test_intervals_are_those_of_the_formula",
+    ),
+    Breakage(
+        "after the study: a large group counts more than a small one",
+        "return 1 / (counts[numbers] * (len(counts) + 1))",
+        "return np.full(len(numbers), 1 / (len(numbers) + 1))",
+        "test_conformal::test_groups_are_units",
+    ),
+    Breakage(
+        "after the study: leave-one-out ridge keeps the mean of all rows",
+        "shares = weights / (self._weight - weights) if source.fit_intercept else 0.0",
+        "shares = 0.0 * weights",
+        "test_fold_models::test_each_model_gives_the_predictions_that_were_scored",
+    ),
+    Breakage(
+        "after the study: a scaled column is multiplied twice",
+        "coef = coef if scaler.scale_ is None else coef * scaler.scale_",
+        "coef = coef if scaler.scale_ is None else coef * scaler.var_",
+        "test_engine_contract::TestNewton::test_fold_models_equal_fits",
+    ),
+    Breakage(
+        "kernels: the models of folds are those of the fold before",
+        "            if not tree.is_sum:\n                tree.sum += tree.model_size\n",
+        "            if not tree.is_sum and first:\n                tree.sum += tree.model_size\n",
+        "test_fold_models::test_each_model_gives_the_predictions_that_were_scored",
+    ),
+    Breakage(
+        "after the study: the calibrator sees predictions of rows in training",
+        "known = KnownOutputs(response_method, outputs.astype(np.float64), None)",
+        "known = KnownOutputs(response_method, "
+        "getattr(fitted, response_method)(data.X_given), None)",
+        "test_calibration::test_they_are_those_of_scikit_learn",
+    ),
 ]
 
 

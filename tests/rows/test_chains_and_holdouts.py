@@ -471,7 +471,8 @@ def test_bad_splits(cv, message, method):
 
 
 def test_stratify_without_effect():
-    for cv, words in (("loo", "loo"), (KFold(3), r"KFold\(.*\)"), (N_ROWS, str(N_ROWS))):
+    given = ("loo", "loo"), (KFold(3), r"KFold\(.*\)"), (N_ROWS, str(N_ROWS))
+    for cv, words in (*given, (np.arange(N_ROWS) % 3, "fold ids")):
         with pytest.raises(ValueError, match=f"^stratify=True needs .* as cv, got cv={words}\\.$"):
             tree_cross_validate(TrainedNB(), X, Y, cv=cv, stratify=True)
 

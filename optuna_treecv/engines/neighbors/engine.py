@@ -155,7 +155,6 @@ class NeighborsPlan(JointPlan):
             in_memory_reason="neighbours are searched among all rows",
             falls_back=True,
             evaluates_jointly=True,
-            keeps_outputs=True,
         )
 
     def free_values(self, candidate: Candidate, repeat: Repeat) -> object:

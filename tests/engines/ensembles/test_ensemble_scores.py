@@ -712,6 +712,23 @@ def test_pruned_and_complete_trials_report_at_most_32_numbers(
 
 
 @pytest.mark.slow
+def test_each_further_fold_is_reported_once() -> None:
+    objective = treecv_objective(
+        sized(KINDS["lightgbm"](num_leaves=2), 3),
+        X[:60],
+        LABELS[:60],
+        param_distributions=space_of("lightgbm"),
+        cv=KFold(5),
+        scoring="log_loss",
+        report="trees",
+    )
+    study = optuna.create_study(pruner=optuna.pruners.NopPruner())
+    study.optimize(objective, n_trials=1)
+    # The first fold alone, and then each further one.
+    assert list(study.trials[0].intermediate_values) == [0, 16, 17, 18, 19]
+
+
+@pytest.mark.slow
 def test_long_growths_report_at_most_32_numbers() -> None:
     objective = treecv_objective(
         sized(KINDS["lightgbm"](num_leaves=2), 400),
