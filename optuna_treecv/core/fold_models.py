@@ -28,6 +28,19 @@ def check_n_bytes(n_models: int, n_numbers: int) -> None:
         )
 
 
+# The maximum number of models of another kind.
+_MAX_MODELS = 10_000
+
+
+def check_n_models(candidate: Estimator, n_models: int) -> None:
+    """Raise ValueError if there are too many folds to return a fitted estimator for each."""
+    if n_models > _MAX_MODELS:
+        raise ValueError(
+            f"cv must have at most {_MAX_MODELS:,} folds for fold models of "
+            f"{type(candidate).__name__}, got {n_models:,}; use fewer folds instead."
+        )
+
+
 class LinearModels(NamedTuple):
     """Linear models as arrays.
 

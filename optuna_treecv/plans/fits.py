@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.parallel import delayed
 from sklearn.utils.parallel import Parallel
 
+from optuna_treecv.core.fold_models import check_n_models
 from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
@@ -131,19 +132,6 @@ def _find_unpicklable(task: FoldTask) -> str | None:
         except Exception:  # noqa: BLE001  # pickling may raise anything
             return f"{name} ({repr(value)[:80]})"
     return None
-
-
-# The maximum number of models that are fitted one by one and returned.
-_MAX_MODELS = 10_000
-
-
-def check_n_models(candidate: Candidate, n_models: int) -> None:
-    """Raise ValueError if there are too many folds to return a fitted estimator for each."""
-    if n_models > _MAX_MODELS:
-        raise ValueError(
-            f"cv must have at most {_MAX_MODELS:,} folds for fold models of "
-            f"{type(candidate).__name__}, got {n_models:,}; use fewer folds instead."
-        )
 
 
 def fit_fold_models(request: Request, candidate: Candidate, repeat: Repeat) -> FoldModels:

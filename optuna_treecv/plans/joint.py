@@ -35,6 +35,7 @@ from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.fold_models import check_n_bytes
+from optuna_treecv.core.fold_models import check_n_models
 from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.fold_models import LinearModels
 from optuna_treecv.core.repeat import Repeat
@@ -52,7 +53,6 @@ from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import make_chunks
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.family import split_for_family
-from optuna_treecv.plans.fits import check_n_models
 from optuna_treecv.plans.fits import fit_fold_models
 from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.preprocessing.parts import foreign_code

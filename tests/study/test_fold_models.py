@@ -181,7 +181,7 @@ def test_classifiers_without_outputs_vote():
 
 
 def test_too_many_or_too_large_models_are_refused(monkeypatch):
-    monkeypatch.setattr("optuna_treecv.plans.fits._MAX_MODELS", 10)
+    monkeypatch.setattr("optuna_treecv.core.fold_models._MAX_MODELS", 10)
     monkeypatch.setattr("optuna_treecv.core.fold_models._MAX_BYTES", 8 * 7 * 11)
     for estimator, grid, words in (
         (DecisionTreeRegressor(), {"max_depth": [1]}, "at most 10 folds for fold models of Dec"),

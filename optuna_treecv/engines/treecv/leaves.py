@@ -10,6 +10,7 @@ import numpy as np
 
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.core.fold_models import check_n_bytes
+from optuna_treecv.core.fold_models import check_n_models
 from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.fold_models import LinearModels
 from optuna_treecv.engines.treecv.learner import Learner
@@ -21,7 +22,6 @@ from optuna_treecv.engines.treecv.walk import TestNode
 from optuna_treecv.engines.treecv.walk import walk_to_leaves
 from optuna_treecv.estimators.base import divergence_advice
 from optuna_treecv.estimators.base import name_of
-from optuna_treecv.plans.fits import check_n_models
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.partition import Node
 from optuna_treecv.rows.partition import Partition

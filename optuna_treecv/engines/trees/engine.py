@@ -24,6 +24,7 @@ from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import results_of
 from optuna_treecv.core.engine import TestedFolds
 from optuna_treecv.core.engine import Work
+from optuna_treecv.core.fold_models import check_n_models
 from optuna_treecv.core.fold_models import FoldModels
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
@@ -42,7 +43,6 @@ from optuna_treecv.engines.trees.forest import Limits
 from optuna_treecv.engines.trees.forest import NO_LIMIT
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
-from optuna_treecv.plans.fits import check_n_models
 from optuna_treecv.plans.fits import describe_trainings
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.rows.bins import which_are_categorical
