@@ -242,6 +242,7 @@ def _code_for_best(
         f"model = objective.best_estimator({which})  # fitted on all rows\n"
         f"# Now trial {number}: {about}\n"
         f"{one_se_line}"
+        f"predicted = objective.predict_oof({which})  # also threshold, conformal, ensemble\n"
         "```"
     )
 
