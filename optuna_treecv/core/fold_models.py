@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
+from optuna_treecv.rows.checks import without_single_column
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
@@ -134,7 +135,7 @@ class FoldModels:
             None if the models are not linear regressors of the given columns.
         """
         models = self.models
-        if not isinstance(models, LinearModels) or models.has_link:
+        if not isinstance(models, LinearModels) or models.has_link or models.coef.shape[1] > 1:
             return None
         X = validate_data(models.fitted, X, reset=False, accept_sparse="csr")
         predicted = np.empty(len(indices))
@@ -154,13 +155,18 @@ class FoldModels:
 
         Returns
         -------
-        ndarray of shape (n_models, n_rows)
+        ndarray of shape (n_models, n_rows) or (n_models, n_rows, n_targets)
             The predictions, as the models return them.
         """
         models = self.models
         is_regressor = not hasattr(self[0], "classes_")
-        if isinstance(models, LinearModels) and is_regressor and not models.has_link:
+        if (
+            isinstance(models, LinearModels)
+            and models.coef.shape[1] == 1
+            and is_regressor
+            and not models.has_link
+        ):
             X = validate_data(models.fitted, X, reset=False, accept_sparse="csr")
             products = X @ models.coef[:, 0].T
             return products.T + models.intercept
-        return np.array([model.predict(X) for model in self])
+        return np.array([without_single_column(model.predict(X)) for model in self])

@@ -629,15 +629,20 @@ class Run:
             )
         check_methods(self.estimator, response_method, f"{argument}={response_method!r}")
 
+    @property
+    def tests_each_row_once(self) -> bool:
+        cut = self.plan.repeats[0].cut
+        is_partition = isinstance(cut, Folds) and cut.n_tested == cut.n_rows
+        return is_partition and len(self.plan.repeats) == 1
+
     def check_each_row_is_tested_once(self) -> None:
         """Raise ValueError unless each row has one out-of-fold prediction."""
-        cut, n_repeats = self.plan.repeats[0].cut, len(self.plan.repeats)
-        if n_repeats > 1:
+        if len(self.plan.repeats) > 1:
             raise ValueError(
                 "cv must test every row once, because each row gets one prediction, got "
-                f"{n_repeats} repeats."
+                f"{len(self.plan.repeats)} repeats."
             )
-        if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:
+        if not self.tests_each_row_once:
             raise ValueError(
                 "cv must test every row once, because each row gets one prediction, but some rows "
                 "are tested several times or not at all."

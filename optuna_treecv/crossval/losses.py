@@ -17,7 +17,6 @@ from optuna_treecv.core.run import Run
 from optuna_treecv.core.tested import Tested
 from optuna_treecv.plans.fits import encode_targets
 from optuna_treecv.rows.checks import as_codes
-from optuna_treecv.rows.folds import Folds
 from optuna_treecv.scoring.metrics import Loss
 from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
@@ -57,15 +56,14 @@ def computed_outputs(run: Run, method: str) -> Array | None:
     if is_single and not is_joint and run.is_stored:
         run.complete()
         return run.book.all_outputs().get(method)
-    cut = run.plan.repeats[0].cut
-    is_partition = isinstance(cut, Folds) and cut.n_tested == cut.n_rows
-    if not (is_single and is_joint and is_partition):
+    if not (is_joint and run.tests_each_row_once):
         return None
     if not hasattr(run.estimator, method):
         return None
     outputs = run.predict(method)
     if method == "predict" and run.request.classes is not None:
         outputs = as_codes(outputs, run.request.classes)
+    cut = run.plan.repeats[0].cut
     return run.request.compact_output(outputs[cut.tested_from(0, cut.n_folds)], method)
 
 

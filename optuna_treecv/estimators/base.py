@@ -39,6 +39,12 @@ def as_given(estimator: Any) -> Any:
     return getattr(estimator, "river_model", estimator)
 
 
+def check_is_sklearn(words: str, estimator: Any) -> None:
+    """Raise ValueError for River models; ``words`` begin the message."""
+    if as_given(estimator) is not estimator:
+        raise ValueError(f"{words} for River models, got {name_of(estimator)}.")
+
+
 def name_of(estimator: Any) -> str:
     """Return the name of an estimator for error messages."""
     return type(as_given(estimator)).__name__

@@ -7,6 +7,7 @@ from sklearn.calibration import CalibratedClassifierCV
 
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import check_choice
+from optuna_treecv.estimators.base import check_is_sklearn
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.study.known_outputs import KnownOutputs
 from optuna_treecv.types import Array
@@ -23,6 +24,7 @@ def method_to_calibrate(run: Run) -> str:
     those that are kept: probabilities, or decision values if there are none.
     """
     classes, estimator = run.request.classes, run.estimator
+    check_is_sklearn("calibrate must be None", estimator)
     methods = [m for m in ("decision_function", "predict_proba") if hasattr(estimator, m)]
     if classes is None or not methods:
         raise ValueError(

@@ -32,9 +32,11 @@ from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.estimators.base import check_is_sklearn
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.study.fold_average import check_classes
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
@@ -64,11 +66,15 @@ class Calibration:
         The index of the model that was trained without each row.
     units : ndarray of shape (n_rows,), int
         The exchangeable unit of each row: the row itself, or its group.
+    rounding : float
+        The rounding error of out-of-fold outputs, by which intervals and sets are enlarged so that
+        equal targets stay covered.
     """
 
     scores: Array
     folds: Array
     units: Array
+    rounding: float = 0.0
 
     @property
     def n_units(self) -> int:
@@ -215,7 +221,7 @@ class ConformalRegressor(RegressorMixin, _Conformal):
         calibration, level = self.calibration, self.calibration.check_level(level)
         residuals = calibration.scores
         if self.models is None or self.method == "minmax":
-            margin = calibration.quantile(residuals[None], level)[0]
+            margin = calibration.quantile(residuals[None], level)[0] + calibration.rounding
             outputs = self.predict(X)[None] if self.models is None else self.models.predict(X)
             return np.column_stack([outputs.min(axis=0) - margin, outputs.max(axis=0) + margin])
         ends: list[Array] = []
@@ -223,7 +229,7 @@ class ConformalRegressor(RegressorMixin, _Conformal):
             of_rows = self.models.predict(_rows(X, start, stop)).T[:, calibration.folds]
             low = -calibration.quantile(residuals - of_rows, level)
             ends.append(np.column_stack([low, calibration.quantile(of_rows + residuals, level)]))
-        return np.concatenate(ends)
+        return np.concatenate(ends) + [-calibration.rounding, calibration.rounding]
 
 
 class ConformalClassifier(ClassifierMixin, _Conformal):
@@ -296,7 +302,8 @@ class ConformalClassifier(ClassifierMixin, _Conformal):
         calibration, level = self.calibration, self.calibration.check_level(level)
         if self.models is None:
             largest = calibration.quantile(calibration.scores[None], level)[0]
-            return nonconformity(self.predict_proba(X), self.conformity_score) <= largest
+            scores = nonconformity(self.predict_proba(X), self.conformity_score)
+            return scores <= largest + calibration.rounding
         masses = np.zeros((_count(X), len(self.classes_)))
         for fold, model in enumerate(self.models):
             # The mass of the rows of this fold with smaller scores than each class.
@@ -305,6 +312,7 @@ class ConformalClassifier(ClassifierMixin, _Conformal):
             scores = calibration.scores[is_fold][order]
             totals = np.append(0, calibration.weights[is_fold][order].cumsum())
             of_classes = nonconformity(model.predict_proba(X), self.conformity_score)
+            of_classes -= calibration.rounding
             masses += totals[np.searchsorted(scores, of_classes, side="left")]
         return masses < level - 1e-12
 
@@ -314,7 +322,7 @@ def nonconformity(probabilities: Array, name: str) -> Array:
     if name == "lac":
         return 1 - probabilities
     order = np.argsort(-probabilities, axis=1, kind="stable")
-    totals = np.take_along_axis(probabilities, order, axis=1).cumsum(axis=1)
+    totals = np.take_along_axis(probabilities, order, axis=1).cumsum(axis=1, dtype=np.float64)
     scores = np.empty_like(totals)
     np.put_along_axis(scores, order, totals, axis=1)
     return scores
@@ -369,6 +377,7 @@ def conformal_of(
             f"method must be 'quantile' for time-ordered splits, got {method!r}: fold models that "
             "were trained on earlier rows are not exchangeable."
         )
+    check_is_sklearn("conformal is not available", run.estimator)
     run.check_each_row_is_tested_once()
     outputs = models = None
     if method == "jackknife+" and not cross_validation.tests_single_rows:
@@ -387,7 +396,8 @@ def conformal_of(
         codes = data.codes()[tested.rows]
         scores = nonconformity(outputs, conformity_score)[np.arange(len(codes)), codes]
     units, kind = tested.units()
-    calibration = Calibration(scores.astype(np.float64), tested.fold_numbers, units)
+    rounding = float(np.finfo(outputs.dtype).eps * np.abs(outputs).max())
+    calibration = Calibration(scores.astype(np.float64), tested.fold_numbers, units, rounding)
     if n_trials >= _MANY_TRIALS and 2 * n_trials > calibration.n_units:
         warn_caller(
             "the coverage may fall below its level by some percent, because the trial is the best "
@@ -396,6 +406,8 @@ def conformal_of(
         )
     if models is None and method != "quantile":
         models = run.fold_models()
+    if models is not None and classes is not None:
+        check_classes(models, "prediction sets")
     fitted = fit() if models is None or models.fitted is None else models.fitted
     if classes is None:
         return ConformalRegressor(fitted, models, calibration, method)

@@ -192,7 +192,8 @@ def known_outputs_of(contest: Contest, run: Run, max_trials: int) -> TrialOutput
         example = "absolute_error" if run.request.classes is None else "log_loss"
         raise ValueError(
             f"ensemble needs trials whose out-of-fold output of {method} is known, got none; use "
-            f"a score that is computed from this output, such as scoring={example!r}, instead."
+            f"a score that is computed from this output, such as scoring={example!r}, or "
+            "keep_outputs='all' instead."
         )
     return trials, outputs
 

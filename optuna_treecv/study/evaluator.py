@@ -27,6 +27,7 @@ from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.cross_validation import Search
 from optuna_treecv.core.engine import Watch
 from optuna_treecv.core.intervals import dependence_note
+from optuna_treecv.core.request import folds_key
 from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.run import Run
 from optuna_treecv.core.settings import Arguments
@@ -271,7 +272,9 @@ class Evaluator:
             error.add_note(f"This happened {context}.{advice_on(error)}")
             raise
         direction = run.request.scoring.first.direction
-        stored_as = name if run.plan.capabilities.keeps_outputs else ""
+        stored_as = ""
+        if name and run.plan.capabilities.keeps_outputs:
+            stored_as = f"{name} {_digest_of_outputs(run)}"
         outputs = run.book.all_outputs()
         self.known_scores.note(trial, result, direction, outputs, stored_as)
         return result
@@ -456,8 +459,11 @@ class Evaluator:
 
     def has_outputs(self, trial: FrozenTrial, run: Run, method: str) -> bool:
         """Return whether the outputs of a trial are in memory or stored."""
+        return self._find_kept(trial, run, method) is not None
+
+    def _find_kept(self, trial: FrozenTrial, run: Run, method: str) -> Array | None:
         empty = run.request.empty_outputs(method)
-        return self.known_scores.outputs_of(trial, method, empty) is not None
+        return self.known_scores.outputs_of(trial, method, empty, _digest_of_outputs(run))
 
     def tested_rows(self, run: Run) -> Array:
         """Return the indices of the tested rows, in tree order."""
@@ -465,8 +471,7 @@ class Evaluator:
 
     def _find_outputs(self, trial: FrozenTrial, run: Run, method: str) -> Array | None:
         """Return the outputs of a trial if they are known or need no training; else None."""
-        empty = run.request.empty_outputs(method)
-        outputs = self.known_scores.outputs_of(trial, method, empty)
+        outputs = self._find_kept(trial, run, method)
         return computed_outputs(run, method) if outputs is None else outputs
 
     def trial_and_candidate(
@@ -497,6 +502,13 @@ class Evaluator:
             trial = choice_of(self.contest(study), rule, simpler, 0.95).trial
         argument = "study must have been run with this objective: its best trial"
         return trial, self._candidate_of(trial, argument)
+
+
+def _digest_of_outputs(run: Run) -> str:
+    """Return a digest of the data, the folds and the order of the rows of a run."""
+    request = run.request
+    keys = [folds_key(request, repeat).hex() for repeat in run.plan.repeats]
+    return " ".join([request.cross_validation.digest(request.scoring), *keys])
 
 
 def _plan_parameters(params: Params, run: Run) -> dict[str, ParamValue]:

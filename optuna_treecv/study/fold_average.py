@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import is_classifier
+from sklearn.base import is_regressor
 from sklearn.base import RegressorMixin
 from sklearn.utils import get_tags
 from sklearn.utils import Tags
@@ -164,13 +165,28 @@ class FoldAverage(BaseEstimator):
         return self._mean("decision_function", X)
 
 
+def missing_class_error(purpose: str) -> ValueError:
+    """Return the error for fold models that do not know all classes."""
+    return ValueError(
+        f"cv must make training sets with every class of y for {purpose}; use fewer or stratified "
+        "folds instead."
+    )
+
+
+def check_classes(models: FoldModels, purpose: str) -> None:
+    """Raise ValueError unless all classifiers have the same classes."""
+    classes = [np.asarray(model.classes_) for model in models]
+    if not all(np.array_equal(classes[0], of_model) for of_model in classes):
+        raise missing_class_error(purpose)
+
+
 def average_models(models: FoldModels) -> FoldAverage:
     """Return the average of fitted models, which must have the same classes."""
     if is_classifier(models[0]):
-        classes = [np.asarray(model.classes_) for model in models]
-        if not all(np.array_equal(classes[0], of_model) for of_model in classes):
-            raise ValueError(
-                "cv must make training sets with every class of y for an average of fold models; "
-                "use fewer or stratified folds instead."
-            )
+        check_classes(models, "an average of fold models")
+    elif not is_regressor(models[0]):
+        raise ValueError(
+            "kind must be 'refit' unless the estimator is a classifier or a regressor, "
+            "got 'folds'."
+        )
     return FoldAverage(models)

@@ -14,6 +14,7 @@ from optuna_treecv.core.result import CVResult
 from optuna_treecv.core.settings import check_choice
 from optuna_treecv.crossval.evaluate import explain
 from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.estimators.base import check_is_sklearn
 from optuna_treecv.storage.database import Database
 from optuna_treecv.storage.model_store import Leases
 from optuna_treecv.study import out_of_fold
@@ -382,6 +383,7 @@ class TreeCVObjective:
         if kind == "refit":
             fitted = run_for(evaluator.cross_validation, *candidate, is_scored=False).fit()
         elif kind == "folds":
+            check_is_sklearn("kind must be 'refit'", candidate[0])
             fitted = average_models(run_for(evaluator.cross_validation, *candidate).fold_models())
         else:
             average = "kind must be 'refit'"  # the advice in the error if there is no average
@@ -424,7 +426,8 @@ class TreeCVObjective:
         ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets), or DataFrame
             The predictions, in the order of the rows of X. Numbers that were kept are rounded to
             float32. The data frame has the index of X and a row for each test of a row, so rows
-            may also be tested several times or not at all, if the outputs were kept.
+            may also be tested several times or not at all, if the outputs were kept or if nothing
+            is kept because all folds are evaluated together.
 
         Raises
         ------
@@ -460,7 +463,10 @@ class TreeCVObjective:
             run.check_each_row_is_tested_once()
         capabilities = run.plan.capabilities
         if capabilities.evaluates_jointly and not capabilities.keeps_outputs:  # not rounded
-            predicted = run.predict(method, "method")[evaluator.tested_rows(run)]
+            if run.tests_each_row_once:
+                predicted = run.predict(method, "method")[evaluator.tested_rows(run)]
+            else:
+                predicted = out_of_fold.predict_each_test(run, method)
         else:
             outputs = evaluator.oof_outputs(trial, run, method)
             predicted = out_of_fold.as_labels(run, outputs, method)

@@ -1,10 +1,12 @@
 """Out-of-fold predictions of a trial, as an array or as a data frame."""
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 
 from optuna_treecv.core.run import Run
 from optuna_treecv.estimators.checks import import_pandas
 from optuna_treecv.rows.data import in_given_order
+from optuna_treecv.study.fold_average import check_classes
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
@@ -18,6 +20,24 @@ def as_labels(run: Run, outputs: Array, method: str) -> Array:
 def as_given(run: Run, outputs: Array) -> Array:
     """Return outputs, which are in the order of ``Tested.rows``, in the order of the rows of X."""
     return in_given_order(outputs, run.request.cross_validation.tested(run.method_name).rows)
+
+
+def predict_each_test(run: Run, method: str) -> Array:
+    """Return outputs of the fold models, in the order of ``Tested.rows``.
+
+    This works for folds that test rows several times or not at all, too.
+    """
+    tested, X = run.request.cross_validation.tested(run.method_name), run.request.data.X_given
+    models, outputs, n_earlier = run.fold_models(), [], 0
+    if run.request.classes is not None:
+        check_classes(models, "predict_oof")
+    for cut in tested.cuts:
+        for chunk in range(cut.n_folds):
+            model = models[n_earlier + cut.number(chunk)]
+            rows = _safe_indexing(X, cut.tested_from(chunk, chunk + 1))
+            outputs.append(getattr(model, method)(rows))
+        n_earlier += cut.n_folds
+    return np.concatenate(outputs)
 
 
 def as_frame(run: Run, outputs: Array, method: str) -> Opaque:

@@ -112,10 +112,10 @@ class TrialScores(NamedTuple):
         return None if self.rows is None else self._replace(rows=None)
 
 
-def _key_of(run: str, method: str, outputs: Array) -> Key:
-    """Return the key of the outputs of a trial, whose record has the name ``run``."""
-    name = digest(run.encode(), method.encode(), outputs.dtype.str.encode())
-    return Key(name, b"", b"", b"trial outputs", outputs.nbytes)
+def _key_of(name: str, method: str, outputs: Array) -> Key:
+    """Return the key of the outputs of a trial with this name."""
+    key = digest(name.encode(), method.encode(), outputs.dtype.str.encode())
+    return Key(key, b"", b"", b"trial outputs", outputs.nbytes)
 
 
 def _as_bytes(outputs: Array) -> Array:
@@ -157,12 +157,12 @@ class KnownScores:
         result: CVResult,
         direction: str,
         outputs: _Outputs = _NO_OUTPUTS,
-        run: str = "",
+        stored_as: str = "",
     ) -> None:
         """Add the scores and outputs of a complete trial, unless its mean is infinite.
 
-        If the trial is among the 20 best so far, its outputs are also stored, with the name of its
-        record ``run``. No outputs are stored if it is empty.
+        If the trial is among the 20 best so far, its outputs are also stored under the name
+        ``stored_as``. No outputs are stored if it is empty.
         """
         if not np.isfinite(result.mean):
             return
@@ -180,8 +180,8 @@ class KnownScores:
                 worst = max(largest, key=lambda key: self._scores[key].value)
                 self._set(worst, self._scores[worst].smaller())
             rank = sum(scores.value < value for scores in self._scores.values())
-        if self._cache is not None and run and rank < _N_STORED:
-            stored = [(_key_of(run, name, a), _as_bytes(a)) for name, a in outputs.items()]
+        if self._cache is not None and stored_as and rank < _N_STORED:
+            stored = [(_key_of(stored_as, name, a), _as_bytes(a)) for name, a in outputs.items()]
             self._cache.write([(*pair, result.seconds) for pair in stored if len(pair[1])])
 
     def find(self, trial: BaseTrial) -> TrialScores | None:
@@ -189,7 +189,9 @@ class KnownScores:
         with self._lock:
             return self._scores.get((trial.number, trial.datetime_start))
 
-    def outputs_of(self, trial: FrozenTrial, method: str, empty: Array) -> Array | None:
+    def outputs_of(
+        self, trial: FrozenTrial, method: str, empty: Array, digest: str
+    ) -> Array | None:
         """Return the outputs of a trial that are in memory or stored; None if there are none.
 
         Parameters
@@ -198,6 +200,8 @@ class KnownScores:
         method : str
         empty : ndarray
             An array with the shape and dtype of the outputs.
+        digest : str
+            The digest of the data, the folds and the order of the rows.
         """
         scores = self.find(trial)
         if scores is not None and method in scores.outputs:
@@ -205,7 +209,7 @@ class KnownScores:
         if self._cache is None:
             return None
         for run in runs_of_trial(trial.user_attrs)[:1]:
-            stored = self._cache.find(_key_of(run, method, empty))
+            stored = self._cache.find(_key_of(f"{run} {digest}", method, empty))
             if stored is not None:
                 return stored.view(empty.dtype).reshape(empty.shape)
         return None

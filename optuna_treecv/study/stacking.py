@@ -16,6 +16,7 @@ from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.tested import Tested
 from optuna_treecv.crossval.losses import interval_around
 from optuna_treecv.crossval.losses import sign_of
+from optuna_treecv.estimators.base import check_is_sklearn
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.study.choice import Contest
@@ -24,6 +25,7 @@ from optuna_treecv.study.ensemble import known_outputs_of
 from optuna_treecv.study.ensemble import MAX_MEMBERS
 from optuna_treecv.study.ensemble import N_BEST
 from optuna_treecv.study.ensemble import output_method
+from optuna_treecv.study.fold_average import missing_class_error
 from optuna_treecv.study.known_outputs import KnownOutputs
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
@@ -56,13 +58,14 @@ def stacked(
     assert run is not None
     method, classes = output_method(run), run.request.classes
     needed = "a regressor" if classes is None else "a classifier with predict_proba"
+    check_is_sklearn("stack must be None", run.estimator)
     is_kind = is_regressor if classes is None else is_classifier
     if not (hasattr(final, method) and is_kind(final)):
         raise ValueError(f"stack must be {needed}, got {name_of(final)}.")
     run.check_each_row_is_tested_once()
     trials, outputs = known_outputs_of(contest, run, min(size, N_BEST))
     tested, data = run.request.cross_validation.tested(run.method_name), run.request.data
-    y = data.y_given if classes is None else classes[data.codes()]
+    y = np.ravel(data.y) if classes is None else classes[data.codes()]
     kind = StackingRegressor if classes is None else StackingClassifier
     names = [f"trial_{trial.number}" for trial in trials]
     given = [in_given_order(output.astype(np.float64), tested.rows) for output in outputs]
@@ -94,5 +97,7 @@ def _cross_fit(
         train = cut.split(chunk).train_rows()
         params = {} if weights is None else {"sample_weight": weights[train]}
         fitted = clone(final).fit(rows[train], y[train], **params)
+        if is_classifier(final) and len(fitted.classes_) < y.max() + 1:
+            raise missing_class_error("stack")
         outputs.append(getattr(fitted, method)(rows[cut.tested_from(chunk, chunk + 1)]))
     return np.concatenate(outputs)

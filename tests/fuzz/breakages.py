@@ -992,8 +992,8 @@ BREAKAGES = [
     ),
     Breakage(
         "predictions: rows without a prediction pass",
-        "if not isinstance(cut, Folds) or cut.n_tested < cut.n_rows:",
-        "if not isinstance(cut, Folds):",
+        "return is_partition and len(self.plan.repeats) == 1",
+        "return isinstance(cut, Folds) and len(self.plan.repeats) == 1",
         "test_fit_method::test_predictions_need_one_test_set_for_each_row",
     ),
     Breakage(
@@ -1027,6 +1027,30 @@ BREAKAGES = [
         "        train = cut.split(chunk).train_rows()\n        params = {} if weights is None",
         "        train = np.arange(len(y))\n        params = {} if weights is None",
         "test_stacking::test_the_score_is_that_of_final_estimators_on_other_folds",
+    ),
+    Breakage(
+        "after the study: outputs of other folds are read from the store",
+        'return " ".join([request.cross_validation.digest(request.scoring), *keys])',
+        'return " ".join(keys[:0])',
+        "test_out_of_fold::test_outputs_of_other_rows_or_folds_are_not_read_from_the_store",
+    ),
+    Breakage(
+        "after the study: rounding excludes classes whose score equals the quantile",
+        "rounding = float(np.finfo(outputs.dtype).eps * np.abs(outputs).max())",
+        "rounding = 0.0",
+        "test_conformal::test_equal_probabilities_are_in_the_set",
+    ),
+    Breakage(
+        "after the study: the final estimator takes y by its index",
+        "y = np.ravel(data.y) if classes is None else",
+        "y = data.y_given if classes is None else",
+        "test_stacking::test_the_index_of_a_series_does_not_matter",
+    ),
+    Breakage(
+        "after the study: each test of a frame uses the models of the first repeat",
+        "        n_earlier += cut.n_folds\n",
+        "        n_earlier += 0\n",
+        "test_out_of_fold::test_frames_of_joint_methods_have_each_test",
     ),
     Breakage(
         "after the study: intervals use the model of another fold",

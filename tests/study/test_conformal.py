@@ -19,8 +19,10 @@ from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
 from sklearn.model_selection import TimeSeriesSplit
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 from studies import searched
 
 from optuna_treecv import AveragedSGDRegressor
@@ -57,12 +59,13 @@ def quantile_by_sorting(values, level):
 def test_intervals_are_those_of_mapie(method, of_mapie, cv, level):
     regression = pytest.importorskip("mapie.regression")
     objective, study = ridge(cv="loo" if isinstance(cv, LeaveOneOut) else cv)
-    actual = objective.conformal(study, method).predict_interval(NEW, level)
+    conformal = objective.conformal(study, method)
+    actual = conformal.predict_interval(NEW, level)
     other = regression.CrossConformalRegressor(
         Ridge(**study.best_params), confidence_level=level, method=of_mapie, cv=cv
     )
     expected = other.fit_conformalize(X, Y).predict_interval(NEW)[1][:, :, 0]
-    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    np.testing.assert_allclose(actual, expected, atol=2 * conformal.calibration.rounding)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +91,14 @@ def test_intervals_are_those_of_the_formula(estimator, grid):
         [-quantile_by_sorting(-down, 0.9), quantile_by_sorting(up, 0.9)]
         for down, up in zip(downs.T, ups.T, strict=True)
     ]
-    np.testing.assert_allclose(conformal.predict_interval(NEW), expected, rtol=1e-5)
+    rounding = conformal.calibration.rounding
+    np.testing.assert_allclose(conformal.predict_interval(NEW), expected, atol=2 * rounding)
     best = objective.best_estimator(study)
     np.testing.assert_array_equal(conformal.predict(NEW), best.predict(NEW))
     margin = quantile_by_sorting(residuals, 0.8)
     around = objective.conformal(study, "quantile").predict_interval(NEW, 0.8)
     expected = best.predict(NEW)[:, None] + [-margin, margin]
-    np.testing.assert_allclose(around, expected, rtol=1e-5)
+    np.testing.assert_allclose(around, expected, atol=2 * rounding)
     restored = pickle.loads(pickle.dumps(conformal))
     np.testing.assert_array_equal(restored.predict_interval(NEW), conformal.predict_interval(NEW))
 
@@ -102,9 +106,10 @@ def test_intervals_are_those_of_the_formula(estimator, grid):
 def test_jackknife_follows_from_a_study_with_folds():
     objective, study = ridge()
     loo, _ = ridge(cv="loo")
-    expected = loo.conformal(study.best_trial, "jackknife+").predict_interval(NEW)
+    expected = loo.conformal(study.best_trial, "jackknife+")
+    atol = 2 * expected.calibration.rounding
     actual = objective.conformal(study, "jackknife+").predict_interval(NEW)
-    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    np.testing.assert_allclose(actual, expected.predict_interval(NEW), atol=atol)
 
 
 @pytest.mark.parametrize("estimator", [AveragedSGDRegressor(), Ridge(solver="lsqr")])
@@ -121,7 +126,8 @@ def test_groups_are_units():
     """Doubled rows give the intervals of the single ones; a row's mass is that of its group."""
     objective, study = ridge(cv=GroupKFold(5), groups=np.arange(len(X)))
     single = objective.conformal(study.trials[0])
-    double = Calibration(*(np.repeat(a, 2) for a in vars(single.calibration).values()))
+    arrays = single.calibration.scores, single.calibration.folds, single.calibration.units
+    double = Calibration(*(np.repeat(a, 2) for a in arrays), single.calibration.rounding)
     assert double.n_units == len(X)
     assert double.weights.sum() == pytest.approx(len(X) / (len(X) + 1))
     expected = single.predict_interval(NEW)
@@ -160,19 +166,64 @@ def test_sets_are_those_of_the_formula(score, method):
     if method == "quantile":
         q = quantile_by_sorting(scores, level)
         new = estimator.fit(*data).predict_proba(ROWS[test])
-        expected[:] = [[of(p, code) <= q for code in range(3)] for p in new]
+        expected[:] = [[of(p, code) <= q + 1e-6 for code in range(3)] for p in new]
     else:
         n_smaller = np.zeros(sets.shape)
         for fit_rows, held_out in FOLDS.split(train):
             new = estimator.fit(data[0][fit_rows], data[1][fit_rows]).predict_proba(ROWS[test])
             of_classes = np.array([[of(p, code) for code in range(3)] for p in new])
-            n_smaller += (scores[held_out] < of_classes[:, :, None]).sum(axis=2)
+            n_smaller += (scores[held_out] < of_classes[:, :, None] - 1e-6).sum(axis=2)
         expected[:] = n_smaller < level * (len(train) + 1)
     assert np.mean(sets != expected) < 0.01  # ties within rounding errors
     truth = np.searchsorted(["a", "b", "c"], LABELS[test])
     assert sets[np.arange(100), truth].mean() > 0.7
     np.testing.assert_array_equal(conformal.classes_, ["a", "b", "c"])
     assert 0 < conformal.score(ROWS[test], LABELS[test]) < 1
+
+
+@pytest.mark.parametrize("method", ["cv+", "quantile"])
+def test_equal_probabilities_are_in_the_set(method):
+    """A class whose score equals the quantile is in the set, though outputs are rounded."""
+    objective, study = searched(
+        KNeighborsClassifier(), (ROWS, LABELS), {"n_neighbors": [3]}, cv=FOLDS
+    )
+    conformal = objective.conformal(study, method)
+    calibration = conformal.calibration
+    scores, folds = np.round(calibration.scores * 3).astype(int), calibration.folds
+    new = ROWS[:50] + 0.01
+    if method == "quantile":
+        votes = np.round((1 - conformal.predict_proba(new)) * 3).astype(int)
+        expected = votes <= quantile_by_sorting(scores, 0.8)
+    else:
+        n_smaller = np.zeros((len(new), 3))
+        for fold, model in enumerate(conformal.models):
+            votes = np.round((1 - model.predict_proba(new)) * 3).astype(int)
+            n_smaller += (scores[folds == fold] < votes[:, :, None]).sum(axis=2)
+        expected = n_smaller < 0.8 * (len(ROWS) + 1)
+    np.testing.assert_array_equal(conformal.predict_set(new, 0.8), expected)
+
+
+def test_equal_residuals_are_in_the_interval():
+    """A stump predicts numbers that float32 rounds; its residuals are equal in each leaf."""
+    x = np.repeat([[0.0], [1.0]], 60, axis=0)
+    y = np.where(x[:, 0] > 0, 0.1, 0.7) + np.tile([-0.1, 0.1], 60)
+    cv = KFold(4, shuffle=True, random_state=0)
+    objective, study = searched(KNeighborsRegressor(), (x, y), {"n_neighbors": [3]}, cv=cv)
+    conformal = objective.conformal(study, "quantile")
+    low, high = conformal.predict_interval(x, 0.9).T
+    margin = quantile_by_sorting(np.abs(y - objective.predict_oof(study)), 0.9)
+    assert np.all(high >= conformal.predict(x) + margin)
+    assert np.all(low <= conformal.predict(x) - margin)
+
+
+def test_folds_without_a_class_are_refused():
+    codes = np.where(np.arange(300) < 4, 2, LABELS == "a")
+    cv = KFold(3)
+    tree = DecisionTreeClassifier(random_state=0)
+    objective, study = searched(tree, (ROWS, codes), {"max_depth": [2]}, cv=cv)
+    words = "^cv must make training sets with every class of y for prediction sets"
+    with pytest.raises(ValueError, match=words):
+        objective.conformal(study)
 
 
 def test_a_test_row_does_not_reach_its_residual():

@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
+from sklearn.cluster import KMeans
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
@@ -81,6 +82,10 @@ CASES = [
     (HistTreeRegressor(), {"max_depth": [2, 3]}, {"n_repeats": 2}),
     (RandomForestClassifier(3, random_state=0), {"max_depth": [2]}, {"cv": KFold(3)}),
 ]
+
+
+def neg_inertia(estimator, X, y=None):
+    return estimator.score(X)
 
 
 def target_of(estimator):
@@ -201,6 +206,14 @@ def test_folds_without_a_class_are_refused():
         objective.best_estimator(study, kind="folds")
 
 
+def test_only_classifiers_and_regressors_are_averaged():
+    objective, study = searched(
+        KMeans(n_init=1, random_state=0), (X,), {"n_clusters": [2]}, cv=3, scoring=neg_inertia
+    )
+    with pytest.raises(ValueError, match="^kind must be 'refit' unless the estimator is a class"):
+        objective.best_estimator(study, kind="folds")
+
+
 def test_single_passes_have_no_fold_models():
     objective, study = searched(PegasosClassifier(), (X, LABELS), ALPHAS, method="progressive")
     with pytest.raises(ValueError, match="^method must not be 'progressive' for fold models"):
@@ -232,5 +245,6 @@ def test_several_targets():
     ):
         objective, study = searched(estimator, (X, y), grid, cv=3)
         average = objective.best_estimator(study, kind="folds")
-        expected = np.mean([model.predict(X) for model in average.models], axis=0)
-        np.testing.assert_allclose(average.predict(X), expected)
+        predictions = np.array([model.predict(X) for model in average.models])
+        np.testing.assert_allclose(average.predict(X), predictions.mean(axis=0))
+        np.testing.assert_allclose(objective.fold_models(study).predict(X), predictions)

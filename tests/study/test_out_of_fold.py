@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import KFold
+from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -164,6 +165,24 @@ def test_a_damaged_entry_of_the_store_is_not_used(tmp_path):
     np.testing.assert_array_equal(predicted, expected)
 
 
+@pytest.mark.parametrize("changed", ["rows", "labels", "folds", "order"])
+def test_outputs_of_other_rows_or_folds_are_not_read_from_the_store(tmp_path, changed):
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    forest = RandomForestClassifier(**TREES)
+    _, study = searched(forest, (X, LABELS), DEPTHS, cv=FOLDS, store=url)
+    data, cv = {"rows": (X[::-1], LABELS), "labels": (X, LABELS[::-1])}, FOLDS
+    if changed == "folds":
+        cv = KFold(5)
+    elif changed == "order":
+        cv = KFold(4, shuffle=True, random_state=7)
+    rows, labels = data.get(changed, (X, LABELS))
+    other = treecv_objective(forest, rows, labels, param_grid=DEPTHS, cv=cv, store=url)
+    with pytest.warns(UserWarning, match="all folds of trial"):
+        predicted = other.predict_oof(study)
+    forest.set_params(**study.best_params)
+    np.testing.assert_array_equal(predicted, cross_val_predict(forest, rows, labels, cv=cv))
+
+
 @pytest.mark.slow
 def test_the_store_has_the_outputs_of_the_best_trials(tmp_path):
     url = f"sqlite:///{tmp_path / 'store.db'}"
@@ -171,10 +190,9 @@ def test_the_store_has_the_outputs_of_the_best_trials(tmp_path):
     tree = RandomForestClassifier(2, random_state=0)
     objective, study = searched(tree, (X, LABELS), grid, cv=FOLDS, store=url)
     other = treecv_objective(tree, X, LABELS, param_grid=grid, cv=FOLDS, store=url)
-    empty = other.evaluator.run_of(study.best_trial).request.empty_outputs("predict_proba")
-    known = other.evaluator.known_scores
+    run = other.evaluator.run_of(study.best_trial)
     by_value = sorted(study.trials, key=lambda trial: trial.value)
-    are_stored = [known.outputs_of(t, "predict_proba", empty) is not None for t in by_value]
+    are_stored = [other.evaluator.has_outputs(t, run, "predict_proba") for t in by_value]
     assert all(are_stored[:20]) and not all(are_stored)
 
 
@@ -198,6 +216,45 @@ def test_a_frame_has_the_index_the_folds_and_the_repeats():
     np.testing.assert_array_equal(labels["predict"], np.array(["a", "b", "c"])[best])
     scores = (labels["predict"].to_numpy() != np.tile(LABELS, 2)).mean()
     assert scores == pytest.approx(study.best_value)
+
+
+@pytest.mark.parametrize(
+    ("options", "cv"),
+    [
+        ({"cv": TimeSeriesSplit(3)}, TimeSeriesSplit(3)),
+        ({"cv": RepeatedKFold(n_splits=3, n_repeats=2, random_state=1)}, None),
+        ({"cv": 4, "n_repeats": 2}, None),
+        ({"cv": 0.3}, None),
+    ],
+)
+@pytest.mark.parametrize(
+    ("estimator", "grid", "method"),
+    [
+        (KNeighborsClassifier(), {"n_neighbors": [3, 7]}, "predict_proba"),
+        (LogisticRegression(tol=1e-8), {"C": [0.1, 1.0]}, "predict"),
+        (Ridge(), {"alpha": [0.1, 1.0]}, "predict"),
+    ],
+)
+def test_frames_of_joint_methods_have_each_test(estimator, grid, method, options, cv):
+    y = target_of(estimator)
+    objective, study = searched(estimator, (X, y), grid, **options)
+    frame = objective.predict_oof(study, method, as_frame=True)
+    estimator.set_params(**study.best_params)
+    n_tests = 0
+    for (_, fold), part in frame.groupby(["repeat", "fold"]):
+        test = part.index.to_numpy()
+        train = np.setdiff1d(np.arange(len(X)), test)
+        if cv is not None:
+            train = [train for train, _ in cv.split(X)][fold]
+        fitted = estimator.fit(X[train], y[train])
+        expected = getattr(fitted, method)(X[test])
+        actual = part.iloc[:, 2:].to_numpy()
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(actual, expected.reshape(actual.shape), rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(actual[:, 0], expected)
+        n_tests += len(test)
+    assert n_tests == len(frame)
 
 
 def test_a_frame_of_time_series_has_only_tested_rows():

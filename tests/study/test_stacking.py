@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.datasets import make_classification
@@ -67,6 +68,25 @@ def test_regressors_are_those_of_scikit_learn(passthrough):
     theirs = StackingRegressor(members, Ridge(), cv=FOLDS, passthrough=passthrough).fit(ROWS, Y)
     np.testing.assert_allclose(ours.predict(ROWS), theirs.predict(ROWS), rtol=1e-4)
     assert ours.named_estimators_["trial_0"] is ours.estimators_[0]
+
+
+def test_the_index_of_a_series_does_not_matter():
+    order = np.random.default_rng(0).permutation(len(Y))
+    objective, study = neighbors()
+    expected = objective.ensemble(study, stack=Ridge())
+    series = pd.Series(Y, index=order)
+    objective, study = searched(KNeighborsRegressor(), (ROWS, series), NEIGHBORS, cv=FOLDS)
+    actual = objective.ensemble(study, stack=Ridge())
+    assert actual.oof_score_ == expected.oof_score_
+    np.testing.assert_array_equal(actual.predict(ROWS), expected.predict(ROWS))
+
+
+def test_folds_without_a_class_are_refused():
+    codes = np.where(np.arange(len(X)) < 4, 2, LABELS == "a")
+    objective, study = searched(FOREST, (X, codes), DEPTHS, cv=KFold(3))
+    words = "^cv must make training sets with every class of y for stack"
+    with pytest.raises(ValueError, match=words):
+        objective.ensemble(study, stack=LogisticRegression())
 
 
 @pytest.mark.parametrize("passthrough", [False, True])

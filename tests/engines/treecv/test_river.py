@@ -13,7 +13,9 @@ from optuna.distributions import FloatDistribution
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.linear_model import Ridge
 from spread import spread
+from studies import searched
 
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
@@ -488,3 +490,19 @@ def test_wrong_parameter_names(binary):
             *binary,
             param_distributions={"alpha": FloatDistribution(0, 1)},
         )
+
+
+def test_what_needs_a_scikit_learn_estimator_is_refused():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    grid = {"intercept_lr": [0.01, 0.1]}
+    model = linear_model.LinearRegression()
+    objective, study = searched(model, (X, X[:, 0]), grid, cv=3, scoring="absolute_error")
+    assert isinstance(objective.fold_models(study)[0], linear_model.LinearRegression)
+    for call, words in (
+        (lambda: objective.best_estimator(study, kind="folds"), "kind must be 'refit'"),
+        (lambda: objective.conformal(study), "conformal is not available"),
+        (lambda: objective.ensemble(study, stack=Ridge()), "stack must be None"),
+        (lambda: objective.best_estimator(study, calibrate="sigmoid"), "calibrate must be None"),
+    ):
+        with pytest.raises(ValueError, match=f"^{words} for River models, got LinearRegression"):
+            call()
