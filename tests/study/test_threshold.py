@@ -23,7 +23,8 @@ from sklearn.model_selection import TunedThresholdClassifierCV
 from studies import searched
 
 from optuna_treecv import PegasosClassifier
-from optuna_treecv.study import threshold
+from optuna_treecv.scoring.thresholds import count_at
+from optuna_treecv.scoring.thresholds import find_thresholds
 
 X, CODES = make_classification(
     400, n_features=8, n_informative=4, weights=[0.8], flip_y=0.1, random_state=0
@@ -241,10 +242,10 @@ def test_labels_of_a_fold_do_not_change_the_outputs_that_divide_it(estimator, gr
 def test_many_outputs_are_divided_at_some_thresholds():
     rng = np.random.default_rng(0)
     outputs, is_positive = rng.normal(size=5000), rng.random(5000) < 0.3
-    thresholds = threshold._find_thresholds(outputs, 100)
+    thresholds = find_thresholds(outputs, 100)
     assert 90 < len(thresholds) <= 102
     bins = np.searchsorted(-thresholds, -outputs)
-    tn, fp, fn, tp = threshold._count(bins, is_positive, np.ones(5000), len(thresholds))
+    tn, fp, fn, tp = count_at(bins, is_positive, np.ones(5000), len(thresholds))
     assert fp[0] == tp[0] == 0
     assert tn[-1] == fn[-1] == 0
     for number in (0, 7, 50, len(thresholds) - 1):
