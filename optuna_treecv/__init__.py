@@ -19,6 +19,7 @@ from optuna_treecv.engines.trees.estimators import HistTreeRegressor
 import optuna_treecv.moved  # noqa: F401
 import optuna_treecv.results  # noqa: F401
 from optuna_treecv.scoring.metrics import pooled
+from optuna_treecv.scoring.thresholds import thresholded
 from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.study.functions import select
 from optuna_treecv.study.functions import treecv_objective
@@ -40,6 +41,7 @@ __all__ = [
     "TreeCVSearchCV",
     "pooled",
     "select",
+    "thresholded",
     "tree_cross_val_predict",
     "tree_cross_validate",
     "tree_cross_validate_many",

@@ -1,11 +1,15 @@
 """The scores of a binary classifier at all thresholds of its outputs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from sklearn import metrics
+from sklearn.metrics import make_scorer
 
+from optuna_treecv.scoring.metrics import Pooled
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.metrics import wrap_scorer
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
@@ -150,3 +154,88 @@ def _as_costs(argument: str, costs: Opaque) -> Rates:
     if of_cells.shape != (2, 2) or not np.isfinite(of_cells).all():
         raise ValueError(f"{expected}, got {costs!r}.")
     return lambda *counts: -(of_cells.ravel() @ np.array(counts)) / sum(counts)
+
+
+def thresholded(metric: object, pos_label: Opaque = None) -> Pooled:
+    """Make a metric of a binary classifier at the decision threshold that is best for it.
+
+    Trials are compared by what they reach with their own threshold, which is chosen on the
+    out-of-fold outputs of all rows, as ``TreeCVObjective.threshold`` does for a trial afterwards.
+    Like other pooled scores, it has no fold scores.
+
+    The score is too good, because it is computed on the rows on which the threshold was chosen.
+    For F1 of the best of three logistic regressions on three data sets, the mean bias is 0.030
+    with 200 rows, 0.015 with 500 rows and 0.007 with 2,000 rows. With few rows of a class it is
+    larger: 0.11 if 15 of 500 rows are positive, and 0.03 if 60 of 2,000 are.
+
+    Parameters
+    ----------
+    metric : str, scorer or array-like of shape (2, 2)
+        A scorer of labels, such as ``"f1"``, or a matrix of costs ``[[tn, fp], [fn, tp]]``, whose
+        negative mean is the score.
+    pos_label : int, float, bool or str, default=None
+        The class whose outputs the threshold divides; by default, the last one of the sorted
+        classes.
+
+    Returns
+    -------
+    Pooled
+        The metric, which can be passed as ``scoring``, alone or in a list or dict. Its name is
+        that of ``metric`` after ``pooled_thresholded_``.
+
+    Raises
+    ------
+    ValueError
+        If ``metric`` is neither a scorer of labels with ``sample_weight`` nor a matrix of costs.
+
+    See Also
+    --------
+    TreeCVObjective.threshold : The threshold of a trial, with an interval and a corrected score.
+    pooled : Other scores of all rows together.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from optuna_treecv import thresholded, tree_cross_validate
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = make_pipeline(StandardScaler(), LogisticRegression())
+    >>> result = tree_cross_validate(model, X, y, cv=5, scoring=thresholded("f1"))
+    >>> round(result.mean, 2)
+    0.98
+    """
+    rates_of("metric", metric)  # raises errors before anything is trained
+    options: dict[str, Opaque] = {"metric": metric}
+    if pos_label is not None:
+        options["pos_label"] = pos_label
+    scorer = make_scorer(
+        best_score, response_method=("predict_proba", "decision_function"), **options
+    )
+    name = getattr(getattr(metric, "_score_func", None), "__name__", "costs")
+    name = metric if isinstance(metric, str) else name
+    return Pooled(replace(wrap_scorer(scorer), name=f"thresholded_{name}"))
+
+
+def best_score(
+    y_true: Array,
+    outputs: Array,
+    *,
+    metric: object,
+    pos_label: Opaque = None,
+    sample_weight: Array | None = None,
+) -> float:
+    """Return the score at the best threshold; the metric of ``thresholded``."""
+    classes = np.unique(y_true)
+    if len(classes) != 2:
+        raise ValueError(f"y must have two classes for a threshold, got {len(classes)} classes.")
+    rates, is_fast = rates_of("metric", metric)
+    thresholds = find_thresholds(
+        outputs.astype(np.float64), MAX_THRESHOLDS if is_fast else MAX_SLOW_THRESHOLDS
+    )
+    bins = np.searchsorted(-thresholds, -outputs)
+    is_positive = np.asarray(y_true) == (classes[1] if pos_label is None else pos_label)
+    weights = np.ones(len(outputs)) if sample_weight is None else sample_weight
+    scores = rates(*count_at(bins, is_positive, weights, len(thresholds)))
+    return float(scores[find_best(scores, np.ones(len(scores), bool))])

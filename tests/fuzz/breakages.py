@@ -1053,6 +1053,12 @@ BREAKAGES = [
         "test_out_of_fold::test_frames_of_joint_methods_have_each_test",
     ),
     Breakage(
+        "after the study: thresholded scores are those of the middle threshold",
+        "return float(scores[find_best(scores, np.ones(len(scores), bool))])",
+        "return float(scores[len(scores) // 2])",
+        "test_thresholded::test_no_threshold_has_a_better_score",
+    ),
+    Breakage(
         "after the study: intervals use the model of another fold",
         "of_rows = self.models.predict(_rows(X, start, stop)).T[:, calibration.folds]",
         "of_rows = self.models.predict(_rows(X, start, stop)).T[:, calibration.folds - 1]",
