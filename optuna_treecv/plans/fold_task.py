@@ -348,7 +348,7 @@ class FoldTask:
     def _columns_to_cache(
         self, method: str, fitted: Any, X: Any, outputs: Mapping[str, Any], n_rows: int
     ) -> Array:
-        """Return predictions that no score needs; NaN if the method fails.
+        """Return predictions that no score needs; NaN if the method fails or omits rows.
 
         An error in this method, or random numbers that it draws, must not change a trial.
         """
@@ -357,11 +357,12 @@ class FoldTask:
             classes = getattr(fitted, "classes_", None)
             fitted = SimpleNamespace(**{method: lambda _: outputs[method]}, classes_=classes)
         try:
-            return self._columns(method, fitted, X, n_rows)
+            columns = self._columns(method, fitted, X, n_rows)
         except Exception:  # noqa: BLE001
-            return self._columns(method, None, X, n_rows)
+            columns = np.empty((0, 0))
         finally:
             np.random.set_state(state)  # noqa: NPY002
+        return columns if len(columns) == n_rows else self._columns(method, None, X, n_rows)
 
 
 class FirstSteps:

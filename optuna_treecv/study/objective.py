@@ -362,6 +362,11 @@ class TreeCVObjective:
         evaluator = self.evaluator
         trial, candidate = evaluator.trial_and_candidate(study, rule, simpler)
         lists = {name: axis.codes for name, axis in evaluator.space.axes.items() if axis.codes}
+        if threshold is not None and not isinstance(threshold, Threshold):
+            raise ValueError(
+                "threshold must be a Threshold that objective.threshold returns, got "
+                f"{type(threshold).__name__}."
+            )
         if threshold is not None and threshold.trial.number != trial.number:
             raise ValueError(
                 f"threshold must be that of trial {trial.number}, got that of trial "

@@ -71,7 +71,9 @@ def shown():
 
 @pytest.mark.slow
 def test_printed_names_are_attributes(shown):
-    assert {type(one) for one in shown} == {CVResult, *map(results.__dict__.get, results.__all__)}
+    types = {CVResult, *map(results.__dict__.get, results.__all__)}
+    models = {"ConformalClassifier", "ConformalRegressor", "FoldAverage", "FoldModels"}
+    assert {type(one) for one in shown} == {one for one in types if one.__name__ not in models}
     for one in shown:
         for name, text in printed(repr(one)).items():
             value = getattr(one, name)

@@ -364,7 +364,8 @@ def test_who_is_alone_takes_and_releases_leases_of_a_batch_once(store_url, walks
     # ours.
     of_leases = [one.split()[0] for one in statements if "treecv_leases" in one]
     assert of_leases == ["SELECT", "DELETE", "SELECT", "INSERT", "DELETE"]
-    assert sum("INSERT INTO treecv_models" in one for one in statements) == 1
+    # The results of the batch, and the outputs of the trials that were among the best 20.
+    assert sum("INSERT INTO treecv_models" in one for one in statements) in range(21, 26)
     assert_as_alone(store_url, study.trials)
 
 
