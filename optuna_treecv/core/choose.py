@@ -313,11 +313,13 @@ def _check_positive_label(scorer: Loss | Scorer, name: str, request: Request) ->
     is_used = is_binary or function is average_precision_score
     label, classes = arguments.get("pos_label"), request.classes.tolist()
     if is_used and label is not None and label not in classes:
+        advice = f"pos_label={classes[1]!r}"
+        if scorer.is_registered:
+            method = f"response_method={scorer.methods!r}"
+            advice = f"make_scorer({function.__name__}, {advice}, {method})"
         raise ValueError(
             f"scoring={name!r} needs another pos_label, because {label!r} is not one of the "
-            f"labels {classes[0]!r} and {classes[1]!r}; use, for example, "
-            f"make_scorer({function.__name__}, pos_label={classes[1]!r}, "
-            f"response_method={scorer.methods!r}) instead."
+            f"labels {classes[0]!r} and {classes[1]!r}; use, for example, {advice} instead."
         )
 
 

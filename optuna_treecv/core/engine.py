@@ -401,6 +401,11 @@ class Capabilities:
     with_size: Callable[[Estimator, int], Estimator] | None = None
     coefficients: "Callable[[Opaque, Sequence[Candidate], Repeat], list[Array]] | None" = None
 
+    @property
+    def computes_outputs(self) -> bool:
+        """Whether outputs are computed from what candidates share, so that none are kept."""
+        return self.evaluates_jointly and not self.keeps_outputs
+
 
 class Declined(NamedTuple):
     """The refusal of an engine to evaluate a request.

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
+from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.checks import without_single_column
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
@@ -19,6 +20,9 @@ _N_ROWS = 4096
 # The maximum number of bytes of linear models: 1 GiB.
 _MAX_BYTES = 2**30
 
+# The maximum number of models of another kind.
+_MAX_MODELS = 10_000
+
 
 def check_n_bytes(n_models: int, n_numbers: int) -> None:
     """Raise ValueError if models of this number of coefficients need too much memory."""
@@ -29,16 +33,12 @@ def check_n_bytes(n_models: int, n_numbers: int) -> None:
         )
 
 
-# The maximum number of models of another kind.
-_MAX_MODELS = 10_000
-
-
 def check_n_models(candidate: Estimator, n_models: int) -> None:
     """Raise ValueError if there are too many folds to return a fitted estimator for each."""
     if n_models > _MAX_MODELS:
         raise ValueError(
             f"cv must have at most {_MAX_MODELS:,} folds for fold models of "
-            f"{type(candidate).__name__}, got {n_models:,}; use fewer folds instead."
+            f"{name_of(candidate)}, got {n_models:,}; use fewer folds instead."
         )
 
 
@@ -60,6 +60,12 @@ class LinearModels(NamedTuple):
     coef: Array
     intercept: Array
     has_link: bool = False
+
+    @property
+    def predict_combinations(self) -> bool:
+        """Whether each prediction is a single linear combination of the columns."""
+        is_classifier = hasattr(self.fitted, "classes_")
+        return self.coef.shape[1] == 1 and not self.has_link and not is_classifier
 
     def model(self, index: int) -> Estimator:
         """Return the estimator with the coefficients of one model."""
@@ -135,7 +141,7 @@ class FoldModels:
             None if the models are not linear regressors of the given columns.
         """
         models = self.models
-        if not isinstance(models, LinearModels) or models.has_link or models.coef.shape[1] > 1:
+        if not isinstance(models, LinearModels) or not models.predict_combinations:
             return None
         X = validate_data(models.fitted, X, reset=False, accept_sparse="csr")
         predicted = np.empty(len(indices))
@@ -159,13 +165,7 @@ class FoldModels:
             The predictions, as the models return them.
         """
         models = self.models
-        is_regressor = not hasattr(self[0], "classes_")
-        if (
-            isinstance(models, LinearModels)
-            and models.coef.shape[1] == 1
-            and is_regressor
-            and not models.has_link
-        ):
+        if isinstance(models, LinearModels) and models.predict_combinations:
             X = validate_data(models.fitted, X, reset=False, accept_sparse="csr")
             products = X @ models.coef[:, 0].T
             return products.T + models.intercept

@@ -31,9 +31,7 @@ def method_to_calibrate(run: Run) -> str:
             "calibrate needs a classifier with predict_proba or decision_function, got "
             f"{name_of(estimator)}; use calibrate=None instead."
         )
-    capabilities = run.plan.capabilities
-    is_free = capabilities.evaluates_jointly and not capabilities.keeps_outputs
-    return methods[0] if is_free else methods[-1]
+    return methods[0 if run.plan.capabilities.computes_outputs else -1]
 
 
 def calibrated(

@@ -18,10 +18,8 @@ References
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import is_regressor
 from sklearn.base import RegressorMixin
@@ -36,11 +34,11 @@ from optuna_treecv.estimators.base import check_is_sklearn
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.folds import Folds
+from optuna_treecv.study.fitted import FittedEstimator
 from optuna_treecv.study.fold_average import check_classes
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
-from optuna_treecv.types import Targets
 
 #: The methods of intervals, and those of prediction sets.
 INTERVAL_METHODS = ("cv+", "jackknife+", "minmax", "quantile")
@@ -114,7 +112,7 @@ class Calibration:
         return np.asarray(values[rows, order[rows, places]])
 
 
-class _Conformal(BaseEstimator):
+class _Conformal(FittedEstimator):
     """The base class of conformal predictors, which are created fitted.
 
     Parameters
@@ -139,32 +137,11 @@ class _Conformal(BaseEstimator):
         self.calibration = calibration
         self.method = method
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_clone__(self) -> Self:
-        return self
-
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803  # as in scikit-learn
         """Return the estimator, the method and the numbers of models and rows."""
         models = "" if self.models is None else f", {len(self.models)} fold models"
         n_rows = len(self.calibration.scores)
         return f"{type(self).__name__}({self.estimator!r}, {self.method!r}{models}, {n_rows} rows)"
-
-    def fit(self, X: Features, y: Targets = None) -> Self:
-        """Return this estimator unchanged, because it is fitted.
-
-        Parameters
-        ----------
-        X, y : object
-            Ignored.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
-        return self
 
     def predict(self, X: Features) -> Array:
         """Return the predictions of the estimator that is fitted on all rows.
@@ -189,7 +166,9 @@ class ConformalRegressor(RegressorMixin, _Conformal):
     groups) and for a candidate that was not chosen by their scores: a new target lies in the
     interval with a probability of at least 1 - 2 (1 - level), for "minmax" of at least level; in
     practice, it is near ``level``. "quantile" has no guarantee, and falls below ``level`` with few
-    rows. If the candidate is the best of several, no guarantee is exact.
+    rows. If the candidate is the best of several, no guarantee is exact. Kept outputs are rounded
+    to float32. Therefore, intervals are enlarged by their rounding error, so that they contain
+    targets at their ends.
 
     Parameters
     ----------
@@ -216,7 +195,12 @@ class ConformalRegressor(RegressorMixin, _Conformal):
         Returns
         -------
         ndarray of shape (n_rows, 2)
-            The lower and the upper ends.
+            The lower and the upper ends, in the unit of y.
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1, or too high for the number of rows or groups.
         """
         calibration, level = self.calibration, self.calibration.check_level(level)
         residuals = calibration.scores
@@ -298,19 +282,24 @@ class ConformalClassifier(ClassifierMixin, _Conformal):
         -------
         ndarray of shape (n_rows, n_classes), bool
             Whether each class is in the set, in the order of ``classes_``.
+
+        Raises
+        ------
+        ValueError
+            If ``level`` is not between 0 and 1, or too high for the number of rows or groups.
         """
         calibration, level = self.calibration, self.calibration.check_level(level)
         if self.models is None:
             largest = calibration.quantile(calibration.scores[None], level)[0]
             scores = nonconformity(self.predict_proba(X), self.conformity_score)
             return scores <= largest + calibration.rounding
-        masses = np.zeros((_count(X), len(self.classes_)))
+        masses, weights = np.zeros((_count(X), len(self.classes_))), calibration.weights
         for fold, model in enumerate(self.models):
             # The mass of the rows of this fold with smaller scores than each class.
             is_fold = calibration.folds == fold
             order = calibration.scores[is_fold].argsort()
             scores = calibration.scores[is_fold][order]
-            totals = np.append(0, calibration.weights[is_fold][order].cumsum())
+            totals = np.append(0, weights[is_fold][order].cumsum())
             of_classes = nonconformity(model.predict_proba(X), self.conformity_score)
             of_classes -= calibration.rounding
             masses += totals[np.searchsorted(scores, of_classes, side="left")]

@@ -60,6 +60,7 @@ from optuna_treecv.study.choice import Contest
 from optuna_treecv.study.choice import Rule
 from optuna_treecv.study.choice import Simpler
 from optuna_treecv.study.choice import TrialOutputs
+from optuna_treecv.study.out_of_fold import predict_tested
 from optuna_treecv.study.race import evaluate_reporting
 from optuna_treecv.study.race import Incumbents
 from optuna_treecv.study.race import Race
@@ -430,14 +431,16 @@ class Evaluator:
         """
         with_outputs: TrialOutputs = [], []
         for trial in trials:
-            outputs = self._find_outputs(trial, self.run_of(trial), method)
+            outputs = self.known_scores.outputs_in_memory(trial, method)
+            if outputs is None:
+                outputs = self._find_outputs(trial, self.run_of(trial), method)
             if outputs is not None:
                 with_outputs[0].append(trial)
                 with_outputs[1].append(outputs)
         return with_outputs
 
     def oof_outputs(self, trial: FrozenTrial, run: Run, method: str) -> Array:
-        """Return the outputs of a trial for all rows, in the order of ``Tested.rows``.
+        """Return the outputs of a trial for all tested rows, in the order of ``Tested.rows``.
 
         The folds are trained once more if the outputs are not known, with a warning. Outputs are
         rounded as they are kept, so that they do not depend on this.
@@ -445,14 +448,12 @@ class Evaluator:
         outputs = self._find_outputs(trial, run, method)
         if outputs is not None:
             return outputs
-        run.check_each_row_is_tested_once()
-        run.check_predictions(method, "method")
         request = run.request
         warn_caller(
             f"all folds of trial {trial.number} are trained once more, because its outputs of "
             f"{method} are unknown; use keep_outputs='all' in treecv_objective to keep them."
         )
-        outputs = run.predict(method, "method")[self.tested_rows(run)]
+        outputs = predict_tested(run, method)
         if method == "predict" and request.classes is not None:
             outputs = as_codes(outputs, request.classes)
         return request.compact_output(outputs, method)
@@ -462,12 +463,11 @@ class Evaluator:
         return self._find_kept(trial, run, method) is not None
 
     def _find_kept(self, trial: FrozenTrial, run: Run, method: str) -> Array | None:
-        empty = run.request.empty_outputs(method)
-        return self.known_scores.outputs_of(trial, method, empty, _digest_of_outputs(run))
-
-    def tested_rows(self, run: Run) -> Array:
-        """Return the indices of the tested rows, in tree order."""
-        return self.cross_validation.tested(run.method_name).rows
+        outputs = self.known_scores.outputs_in_memory(trial, method)
+        if outputs is not None:
+            return outputs
+        empty, of_folds = run.request.empty_outputs(method), _digest_of_outputs(run)
+        return self.known_scores.stored_outputs(trial, method, empty, of_folds)
 
     def _find_outputs(self, trial: FrozenTrial, run: Run, method: str) -> Array | None:
         """Return the outputs of a trial if they are known or need no training; else None."""

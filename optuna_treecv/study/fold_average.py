@@ -1,10 +1,8 @@
 """An estimator that averages the predictions of the models of all folds."""
 
 from collections.abc import Callable
-from typing import Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
@@ -14,6 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 
 from optuna_treecv.core.fold_models import FoldModels
+from optuna_treecv.study.fitted import FittedEstimator
 from optuna_treecv.types import Array
 from optuna_treecv.types import Features
 from optuna_treecv.types import Targets
@@ -23,7 +22,7 @@ def _models_have(method: str) -> Callable[["FoldAverage"], bool]:
     return lambda average: hasattr(average.models[0], method)
 
 
-class FoldAverage(BaseEstimator):
+class FoldAverage(FittedEstimator):
     """Predicts the mean of the predictions of several fitted models.
 
     ``TreeCVObjective.best_estimator`` creates it with ``kind="folds"``. Each model has been fitted
@@ -44,27 +43,6 @@ class FoldAverage(BaseEstimator):
 
     def __init__(self, models: FoldModels) -> None:
         self.models = models
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def __sklearn_clone__(self) -> Self:
-        return self
-
-    def fit(self, X: Features, y: Targets = None) -> Self:
-        """Return this estimator unchanged, because its models are fitted.
-
-        Parameters
-        ----------
-        X, y : object
-            Ignored.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
-        return self
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

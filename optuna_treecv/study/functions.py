@@ -105,13 +105,13 @@ def treecv_objective(
         that took the fewest seconds per byte to train are deleted. Fold scores are never deleted.
     keep_outputs : {"auto", "all", False}, default="auto"
         Which out-of-fold outputs of trials are kept for ``predict_oof``, ``threshold``,
-        ``honest`` and ``ensemble``. "auto" keeps the outputs that are computed for the scores
-        and, besides, labels and probabilities (or decision values) of classifiers, except for
-        those that take long to predict, such as ``SVC``, if the outputs of a trial exceed 64 MiB,
-        if the rows are on other machines, or if ``method="treecv"`` calls ``partial_fit`` of
-        another library. "all" makes no exception but the last one. False keeps none. In memory,
-        the outputs and scores of trials take up to 256 MiB; those of the worst trials are dropped
-        first. With a store, it has the outputs of the 20 best trials.
+        ``honest`` and ``ensemble``. "auto" keeps the outputs that are computed for the scores,
+        and labels and probabilities (or decision values) of classifiers. Exceptions are
+        classifiers that take long to predict, such as ``SVC``, outputs of more than 64 MiB per
+        trial, rows on other machines, and ``method="treecv"`` with ``partial_fit`` of another
+        library; "all" makes only the last exception. False keeps none. In memory, the outputs and
+        scores of trials take up to 256 MiB; those of the worst trials are dropped first. With a
+        store, it has the outputs of the 20 best trials.
     **settings
 
     Returns

@@ -430,15 +430,14 @@ class TreeCVObjective:
         -------
         ndarray of shape (n_rows,), (n_rows, n_classes) or (n_rows, n_targets), or DataFrame
             The predictions, in the order of the rows of X. Numbers that were kept are rounded to
-            float32. The data frame has the index of X and a row for each test of a row, so rows
-            may also be tested several times or not at all, if the outputs were kept or if nothing
-            is kept because all folds are evaluated together.
+            float32. The data frame has the index of X and a row for each test of a row, so that
+            rows may be tested several times or not at all.
 
         Raises
         ------
         ValueError
-            If an argument is invalid, if a row is not in exactly one test set, or if a model
-            diverges and ``method="predict"`` must return labels.
+            If an argument is invalid, if a row is not in exactly one test set and ``as_frame`` is
+            false, or if a model diverges and ``method="predict"`` must return labels.
         ImportError
             If ``as_frame`` is true and pandas is not installed.
 
@@ -466,12 +465,8 @@ class TreeCVObjective:
         run.check_predictions(method, "method")
         if not as_frame:
             run.check_each_row_is_tested_once()
-        capabilities = run.plan.capabilities
-        if capabilities.evaluates_jointly and not capabilities.keeps_outputs:  # not rounded
-            if run.tests_each_row_once:
-                predicted = run.predict(method, "method")[evaluator.tested_rows(run)]
-            else:
-                predicted = out_of_fold.predict_each_test(run, method)
+        if run.plan.capabilities.computes_outputs:  # not rounded
+            predicted = out_of_fold.predict_tested(run, method)
         else:
             outputs = evaluator.oof_outputs(trial, run, method)
             predicted = out_of_fold.as_labels(run, outputs, method)

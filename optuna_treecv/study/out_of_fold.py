@@ -5,6 +5,7 @@ from sklearn.utils import _safe_indexing
 
 from optuna_treecv.core.run import Run
 from optuna_treecv.estimators.checks import import_pandas
+from optuna_treecv.rows.checks import without_single_column
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.study.fold_average import check_classes
 from optuna_treecv.types import Array
@@ -22,12 +23,14 @@ def as_given(run: Run, outputs: Array) -> Array:
     return in_given_order(outputs, run.request.cross_validation.tested(run.method_name).rows)
 
 
-def predict_each_test(run: Run, method: str) -> Array:
-    """Return outputs of the fold models, in the order of ``Tested.rows``.
+def predict_tested(run: Run, method: str) -> Array:
+    """Return the outputs of a run for all tested rows, in the order of ``Tested.rows``.
 
-    This works for folds that test rows several times or not at all, too.
+    If rows are tested several times or not at all, the fold models predict them.
     """
     tested, X = run.request.cross_validation.tested(run.method_name), run.request.data.X_given
+    if run.tests_each_row_once:
+        return run.predict(method, "method")[tested.rows]
     models, outputs, n_earlier = run.fold_models(), [], 0
     if run.request.classes is not None:
         check_classes(models, "predict_oof")
@@ -35,7 +38,7 @@ def predict_each_test(run: Run, method: str) -> Array:
         for chunk in range(cut.n_folds):
             model = models[n_earlier + cut.number(chunk)]
             rows = _safe_indexing(X, cut.tested_from(chunk, chunk + 1))
-            outputs.append(getattr(model, method)(rows))
+            outputs.append(without_single_column(getattr(model, method)(rows)))
         n_earlier += cut.n_folds
     return np.concatenate(outputs)
 

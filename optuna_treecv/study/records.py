@@ -189,10 +189,15 @@ class KnownScores:
         with self._lock:
             return self._scores.get((trial.number, trial.datetime_start))
 
-    def outputs_of(
-        self, trial: FrozenTrial, method: str, empty: Array, digest: str
+    def outputs_in_memory(self, trial: FrozenTrial, method: str) -> Array | None:
+        """Return the outputs of a trial by a response method; None if they are not in memory."""
+        scores = self.find(trial)
+        return None if scores is None else scores.outputs.get(method)
+
+    def stored_outputs(
+        self, trial: FrozenTrial, method: str, empty: Array, of_folds: str
     ) -> Array | None:
-        """Return the outputs of a trial that are in memory or stored; None if there are none.
+        """Return the outputs of a trial from the store; None if there are none.
 
         Parameters
         ----------
@@ -200,16 +205,13 @@ class KnownScores:
         method : str
         empty : ndarray
             An array with the shape and dtype of the outputs.
-        digest : str
+        of_folds : str
             The digest of the data, the folds and the order of the rows.
         """
-        scores = self.find(trial)
-        if scores is not None and method in scores.outputs:
-            return scores.outputs[method]
         if self._cache is None:
             return None
         for run in runs_of_trial(trial.user_attrs)[:1]:
-            stored = self._cache.find(_key_of(f"{run} {digest}", method, empty))
+            stored = self._cache.find(_key_of(f"{run} {of_folds}", method, empty))
             if stored is not None:
                 return stored.view(empty.dtype).reshape(empty.shape)
         return None

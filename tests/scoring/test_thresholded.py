@@ -125,5 +125,8 @@ def test_other_targets_are_refused():
     three = np.arange(len(X)) % 3
     with pytest.raises(ValueError, match="y must have two classes for a threshold, got 3 classes"):
         tree_cross_validate(LogisticRegression(), X, three, cv=3, scoring=thresholded("f1"))
-    with pytest.raises(ValueError, match="needs another pos_label, because 7 is not one of"):
+    with pytest.raises(
+        ValueError,
+        match="because 7 is not one of the labels 0 and 1; use, for example, pos_label=1 instead",
+    ):
         tree_cross_validate(LogisticRegression(), X, CODES, cv=3, scoring=thresholded("f1", 7))

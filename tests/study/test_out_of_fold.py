@@ -27,6 +27,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlalchemy as sa
 from studies import searched
 
+from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import treecv_objective
@@ -255,6 +256,23 @@ def test_frames_of_joint_methods_have_each_test(estimator, grid, method, options
             np.testing.assert_array_equal(actual[:, 0], expected)
         n_tests += len(test)
     assert n_tests == len(frame)
+
+
+@pytest.mark.parametrize("options", [{"cv": 4, "n_repeats": 2}, {"cv": TimeSeriesSplit(3)}])
+@pytest.mark.parametrize("method", ["predict", "predict_proba"])
+@pytest.mark.parametrize(
+    ("estimator", "grid"),
+    [(RandomForestClassifier(**TREES), DEPTHS), (AveragedSGDClassifier(), {"alpha": [0.01, 0.1]})],
+)
+def test_frames_do_not_depend_on_what_is_kept(estimator, grid, method, options):
+    if method == "predict_proba" and not hasattr(estimator, method):
+        method = "decision_function"
+    kept, study = searched(estimator, (X, LABELS), grid, **options)
+    expected = kept.predict_oof(study.trials[0], method, as_frame=True)
+    trained, other = searched(estimator, (X, LABELS), grid, keep_outputs=False, **options)
+    with pytest.warns(UserWarning, match="all folds of trial 0 are trained once more"):
+        actual = trained.predict_oof(other.trials[0], method, as_frame=True)
+    pd.testing.assert_frame_equal(actual, expected)
 
 
 def test_a_frame_of_time_series_has_only_tested_rows():
