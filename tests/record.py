@@ -736,8 +736,10 @@ def again_of(subject: Subject, study: Any, store: str) -> str:
 def tables_of(path: Path) -> str:
     with sqlite3.connect(path) as connection:
         found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        # How many models are stored depends on the seconds that they took.
-        names = [name for (name,) in found if name not in ("treecv_models", "treecv_leases")]
+        # How many models are stored, if any, depends on the seconds that they took; SQLite counts
+        # them once more.
+        by_seconds = "treecv_models", "treecv_leases", "sqlite_sequence"
+        names = [name for (name,) in found if name not in by_seconds]
         counts = {
             name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608
             for name in sorted(names)
@@ -928,13 +930,15 @@ def machine() -> str:
 def needs(subject: str, situation: str) -> set[str]:
     """Return the libraries on whose versions a line depends, and "machine"."""
     names = {"scikit-learn" if situation == "far_rows" else SUBJECTS[subject].library}
-    is_of_logarithms = subject == "treecv/sgd"
-    is_rounded = situation.startswith("far_rows") or (subject, situation) == _FLOAT32
+    is_of_logarithms = subject in ("treecv/sgd", "treecv/svrg", "boosting/gradient")
+    is_rounded = situation.startswith("far_rows") or (
+        situation == "float32" and subject in _FLOAT32
+    )
     return names | ({"machine"} if is_of_logarithms or is_rounded else set())
 
 
 # scikit-learn's products of float32 rows.
-_FLOAT32 = ("treecv/scikit_sgd", "float32")
+_FLOAT32 = "treecv/scikit_sgd", "treecv/scikit_sgd_scaled", "fit/selected"
 
 
 def versions() -> dict[str, str]:
