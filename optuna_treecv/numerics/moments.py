@@ -41,11 +41,11 @@ from optuna_treecv.numerics.spread import merge_spreads
 from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.numerics.spread import Spread
 from optuna_treecv.numerics.spread import spread_of
-from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.rows.maps import ColumnMaps
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -61,7 +61,6 @@ from optuna_treecv.preprocessing.placeholders import with_placeholders
 from optuna_treecv.preprocessing.placeholders import without_placeholders
 from optuna_treecv.preprocessing.placeholders import WordsPlaceholder
 from optuna_treecv.rows.checks import naming_entries
-from optuna_treecv.rows.data import ColumnMaps
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.folds import absent_columns
@@ -69,6 +68,7 @@ from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.rows.maps import ColumnMaps
 
 
 def why_form_varies(fitted: Any, X: Any, cuts: Iterable[Cut]) -> str:
