@@ -46,6 +46,7 @@ from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.maps import ColumnMaps
+from optuna_treecv.rows.maps import LinearMaps
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -290,6 +291,11 @@ class Source:
         g, c = self.n_groups, n_columns
         return [(g,), (g,), (g, c), (self._n_scatters, c, c)]
 
+    def moment_shapes(self, after: ColumnMaps | None) -> list[tuple[int, ...]]:
+        """Return the shapes of moments after maps of single columns; None: as rows are read."""
+        n_filled = 0 if after is None else len(after.filled)
+        return self._moment_shapes(self._n_read_columns - n_filled)
+
     def view(self, memory: np.ndarray) -> Moments:
         """Return moments whose arrays are views of a flat array."""
         counts, weights, means, scatters, *columns = views(memory, self._shapes)
@@ -307,7 +313,7 @@ class Source:
 
     def empty_moments(self) -> Moments:
         """Return the moments of an empty set of rows."""
-        shapes, spread = self._moment_shapes(self._n_read_columns), None
+        shapes, spread = self.moment_shapes(None), None
         if self.with_spread:
             zeros = np.zeros(self.rows.n_features)
             spread = Spread(0, zeros, zeros, zeros + np.inf, zeros - np.inf)
@@ -443,11 +449,23 @@ def merge(first: Moments, second: Moments) -> Moments:
     return Moments(first.counts + second.counts, weights, means, scatters, spread)
 
 
-def mapped(moments: Moments, maps: ColumnMaps, chunk: int) -> Moments:
+def mapped(moments: Moments, maps: ColumnMaps | LinearMaps, chunk: int) -> Moments:
     """Return the moments of the rows after the transformers of a chunk's model are applied."""
     scatters = maps.apply(chunk, moments.scatters, is_centred=False).transpose(0, 2, 1)
     scatters = maps.apply(chunk, scatters, is_centred=False)
     return moments._replace(means=maps.apply(chunk, moments.means), scatters=scatters)
+
+
+def total_of(moments: Moments) -> Moments:
+    """Return the moments of all groups together, as those of a single group."""
+    if len(moments.weights) == 1:
+        return moments
+    weights = moments.weights
+    mean = weights @ moments.means / (weights.sum() or 1.0)
+    steps = (moments.means - mean) * np.sqrt(weights)[:, None]
+    scatter = moments.scatters.sum(axis=0) + steps.T @ steps
+    counts, total = np.array([moments.counts.sum()]), np.array([weights.sum()])
+    return Moments(counts, total, mean[None], scatter[None], moments.spread)
 
 
 def about(moments: Moments, origin: np.ndarray) -> np.ndarray:
@@ -523,6 +541,43 @@ def moments_of_folds(
     for start, (others, _) in zip(starts, outside, strict=True):
         collected = list(in_order(n_threads, source.collect, test_rows[start : start + size]))
         yield from _leave_one_out(collected, [others])
+
+
+def cached_moments(
+    source: Source, chunks: Chunks, cached: ArrayCache, name: str, n_threads: int
+) -> Iterator[TrainAndTest]:
+    """Yield the same as ``moments_of_folds``, cached under a name if they are small.
+
+    The moments are those of the columns after ``ColumnMaps`` and before ``LinearMaps``. Those of a
+    ``StandardScaler`` are not supported.
+    """
+    maps = source.rows.maps
+    maps = maps.first if isinstance(maps, LinearMaps) else maps
+    shapes = source.moment_shapes(after=maps)
+    with_test = not isinstance(chunks, FoldsLeftOut)
+    shape = chunks.n_chunks, 1 + with_test, sum(map(prod, shapes))
+
+    def compute() -> Iterator[TrainAndTest]:
+        computed = moments_of_folds(source, chunks, cached, n_threads, with_test)
+        for chunk, pair in enumerate(computed):
+            if maps is None:
+                yield pair
+            else:
+                train, test = pair
+                yield mapped(train, maps, chunk), test and mapped(test, maps, chunk)
+
+    def make(memory: np.ndarray) -> None:
+        for records, pair in zip(memory.reshape(shape), compute(), strict=True):
+            for record, moments in zip(records, pair, strict=False):
+                for out, array in zip(views(record, shapes), moments or (), strict=False):
+                    out[:] = array
+
+    if 8 * prod(shape) > MAX_BYTES:
+        yield from compute()
+        return
+    for records in cached(f"moments {name}", prod(shape), make).reshape(shape):
+        train, *test = (Moments(*views(record, shapes), None) for record in records)
+        yield train, test[0] if test else None
 
 
 def _leave_one_out(sets: list[Moments], always: list[Moments]) -> Iterator[TrainAndTest]:

@@ -35,6 +35,9 @@ from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import why_not_ahead
+from optuna_treecv.preprocessing.linear import FREE_PARAMETERS
+from optuna_treecv.preprocessing.linear import split_linear
+from optuna_treecv.preprocessing.linear import Steps
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import Kind
 from optuna_treecv.preprocessing.parts import ModelsFrom
@@ -118,6 +121,12 @@ class Family(ABC):
         Whether leave-one-out needs an iterative search for each held-out row.
     maps_need_dense_rows : bool
         Whether transformers that are fitted per fold need dense rows.
+    maps_moments : bool
+        Whether models are computed from moments, to which transformers can be applied. If so,
+        there are ``models_of`` and ``predict``, and moments of rows are cached in
+        ``shared_cache`` if it is set.
+    depends_on_rotation : bool
+        Whether models change if the columns of the rows are rotated.
     is_linear : bool
         Whether the models are linear, so that ``linear_models`` can return them.
     has_link : bool
@@ -133,6 +142,9 @@ class Family(ABC):
     ignored: tuple[str, ...] = ()
     is_slow_left_out = False
     maps_need_dense_rows = False
+    maps_moments = False
+    depends_on_rotation = False
+    shared_cache: ArrayCache | None = None
     is_linear = False
     has_link = False
 
@@ -274,6 +286,8 @@ class Parts(NamedTuple):
     kinds : mapping of str to Kind
         For each transformer, by its path, how it is fitted. Empty if all are stateless and no
         ``Table`` is needed.
+    linear : tuple of (str, transformer)
+        The last transformers, which reduce columns by linear maps that are fitted per fold.
     """
 
     steps: tuple[Estimator, ...]
@@ -282,6 +296,7 @@ class Parts(NamedTuple):
     family: type[Family]
     prefix: str
     kinds: Mapping[str, Kind]
+    linear: tuple[tuple[str, Any], ...] = ()
 
     @property
     def has_one_form(self) -> bool:
@@ -306,7 +321,13 @@ class Parts(NamedTuple):
     @property
     def parameters(self) -> tuple[str, ...]:
         """The free parameters of the whole estimator."""
-        return tuple(self.prefix + name for name in self.names)
+        return (*(self.prefix + name for name in self.names), *self.linear_parameters)
+
+    @property
+    def linear_parameters(self) -> list[str]:
+        """The free parameters of the transformers that reduce columns."""
+        steps = [(name, FREE_PARAMETERS.get(type(step))) for name, step in self.linear]
+        return [f"{name}__{parameter}" for name, parameter in steps if parameter]
 
 
 def split_for_family(
@@ -321,24 +342,30 @@ def split_for_family(
     unsupported : str
         The reason if the class of the last step has no family. ``{}`` stands for its name.
     """
-    before, (prefix, last) = steps_before(estimator), divided(estimator)
+    before: Steps = steps_before(estimator)
+    prefix, last = divided(estimator)
     if type(last) not in families:
         return unsupported.format(type(last).__name__)
+    before, linear = split_linear(before)
+    if any(step is not dict(estimator.steps).get(name) for name, step in linear):
+        return f"the Pipeline that contains {linear[0][0]!r} is nested"
     if len(dict(before)) < len(before):  # names of nested Pipelines may be the same
         before = [(f"{name}-{number}", step) for number, (name, step) in enumerate(before)]
-    decisions = decisions_for(Pipeline([*before, ("", last)]), ModelsFrom.SUMS)
+    decisions = decisions_for(Pipeline([*before, *linear, ("", last)]), ModelsFrom.SUMS)
     if reason := why_not_ahead(decisions, ModelsFrom.SUMS, last):
         return reason
+    del decisions[len(decisions) - len(linear) :]
     scaler, n_on_sums = None, sum(decision.kind is Kind.FROM_SUMS for decision in decisions)
-    if n_on_sums == 1 and type(before[-1][1]) is StandardScaler:
+    if n_on_sums == 1 and type(before[-1][1]) is StandardScaler and not linear:
         scaler, n_on_sums = before.pop()[1], 0
         del decisions[-1]
     steps = tuple(step for _, step in before)
     are_alike = all(decision.kind is Kind.STATELESS for decision in decisions)
     if are_alike and not any(type(step) in COMPOSED for step in steps):
-        return Parts(steps, scaler, last, families[type(last)], prefix, {})
+        return Parts(steps, scaler, last, families[type(last)], prefix, {}, tuple(linear))
     kinds = {decision.path: decision.kind for decision in decisions}
-    return Parts((Pipeline(before),), scaler, last, families[type(last)], prefix, kinds)
+    family = families[type(last)]
+    return Parts((Pipeline(before),), scaler, last, family, prefix, kinds, tuple(linear))
 
 
 class CachedSums:

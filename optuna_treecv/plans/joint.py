@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from typing import Any
 from typing import TypeVar
 
@@ -54,7 +55,10 @@ from optuna_treecv.plans.family import make_chunks
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.family import split_for_family
 from optuna_treecv.plans.fits import fit_fold_models
+from optuna_treecv.plans.reduced import ReducedFolds
 from optuna_treecv.preprocessing.fitted import Table
+from optuna_treecv.preprocessing.linear import FREE_PARAMETERS
+from optuna_treecv.preprocessing.linear import why_not_reduced
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import NotAheadError
@@ -129,7 +133,7 @@ class JointPlan(Plan):
     @abstractmethod
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
-    ) -> Family:
+    ) -> Family | ReducedFolds:
         """Return a family of these candidates, bound to rows.
 
         The family predicts by ``method``. If ``method`` is empty, it predicts by the methods that
@@ -141,7 +145,12 @@ class JointPlan(Plan):
         last = copy(self.parts.last)
         for name in self.parts.names:
             setattr(last, name, None)
-        return [*self.parts.steps, self.parts.scaler, last]
+        linear = []
+        for _, step in self.parts.linear:
+            linear.append(copy(step))
+            if type(step) in FREE_PARAMETERS:
+                setattr(linear[-1], FREE_PARAMETERS[type(step)], None)
+        return [*self.parts.steps, *linear, self.parts.scaler, last]
 
     def free_values(self, candidate: Candidate, repeat: Repeat) -> Any:
         """Return a tuple with the values of a candidate's free parameters.
@@ -150,6 +159,9 @@ class JointPlan(Plan):
         """
         last = last_step(candidate)
         values = tuple(getattr(last, name) for name in self.parts.names)
+        if self.parts.linear:
+            of_candidate = candidate.get_params()
+            values += tuple(of_candidate[name] for name in self.parts.linear_parameters)
         return values[0] if len(values) == 1 else values
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
@@ -220,7 +232,7 @@ class JointPlan(Plan):
             is_read = not self.rereads_rows  # the first candidate reads the rows for all
 
     def _from_squares(
-        self, family: Family, chunks: Chunks, sums: CachedSums
+        self, family: Family | ReducedFolds, chunks: Chunks, sums: CachedSums
     ) -> list[tuple[int, TestedFolds]] | None:
         """Return the scores from sums of squared errors, or None if predictions are needed."""
         squares = family.squares(chunks, sums)
@@ -234,7 +246,7 @@ class JointPlan(Plan):
         return [(i, TestedFolds(i, Node(0, n_folds), 0, scores=s)) for i, s in enumerate(points)]
 
     def test_folds(
-        self, family: Family, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: CachedSums
+        self, family: Any, repeat: Repeat, rows: PreparedRows, chunks: Chunks, sums: CachedSums
     ) -> Iterator[tuple[int, TestedFolds]]:
         """Yield (index of the candidate, tested folds) in the order of the folds.
 
@@ -255,9 +267,7 @@ class JointPlan(Plan):
                 of_rows = TestedRows.of(rows, test_rows, of_point, family.response, begins)
                 yield number, TestedFolds(number, folds, 0, of_rows)
 
-    def predictions(
-        self, family: Family, chunks: Chunks, sums: CachedSums
-    ) -> Iterable[TestedChunks]:
+    def predictions(self, family: Any, chunks: Chunks, sums: CachedSums) -> Iterable[TestedChunks]:
         """Yield the outputs of all candidates' models for the test rows of consecutive chunks.
 
         Remote rows are predicted where they are, and the outputs are returned.
@@ -270,7 +280,8 @@ class JointPlan(Plan):
     def fold_models(self, candidate: Candidate, repeat: Repeat) -> FoldModels:
         """Return the models of all folds: linear ones as solved, others refitted."""
         parts, request = self.parts, self.request
-        if not parts.family.is_linear or parts.kinds or request.data.is_remote:
+        has_maps = parts.kinds or parts.linear
+        if not parts.family.is_linear or has_maps or request.data.is_remote:
             return self._refit_folds(candidate, repeat)
         rows = self.rows(repeat)
         check_n_bytes(repeat.cut.n_folds, rows.n_features + 1)
@@ -441,9 +452,13 @@ class SumsPlan(JointPlan):
 
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
-    ) -> Family:
+    ) -> Family | ReducedFolds:
         """Return a family of these candidates, bound to rows."""
         n_threads = self.request.settings.n_threads
+        if self.parts.linear:
+            make = partial(self.parts.family, scaler=None, n_jobs=n_threads)
+            names = [name for name, _ in self.parts.linear]
+            return ReducedFolds(make, candidates, names, rows, n_threads)
         if self.request.data.is_remote:  # these threads only wait for sums from remote workers
             n_threads = CALLS_IN_FLIGHT * (len(rows.X.bounds) - 1)
         lasts = [last_step(candidate) for candidate in candidates]
@@ -514,7 +529,28 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     if is_sparse and parts.scaler is not None and parts.scaler.with_mean:
         return "a StandardScaler cannot subtract a mean from sparse rows"
     facts = replace(facts, is_sparse=is_sparse, has_scaler=parts.scaler is not None)
+    if parts.linear:
+        if is_sparse:
+            return f"the rows before the step {parts.linear[0][0]!r} are sparse"
+        if cross_validation.n_folds > _MAX_FOLDS:
+            return f"transformers are fitted on each of more than {_MAX_FOLDS:,} folds"
+        if why := why_not_reduced(parts.linear, n_trained, n_features):
+            return why
+        if why := parts.family.why_not(parts.last, replace(facts, n_features=1)):
+            return why
+        n_features = _n_reduced(request, parts, n_features)
     return parts.family.why_not(parts.last, replace(facts, n_features=n_features))
+
+
+def _n_reduced(request: Request, parts: Parts, n_features: int) -> int:
+    """Return the largest number of columns after linear maps, if their parameters tell it."""
+    ends, params = request.cross_validation.search.ends, request.estimator.get_params()
+    for name in parts.linear_parameters:
+        if name.endswith(("__n_components", "__k")):
+            largest = ends[name][-1] if name in ends else params[name]
+            if isinstance(largest, Integral) and 0 < largest < n_features:
+                n_features = int(largest)
+    return n_features
 
 
 def form_of(request: Request, parts: Parts) -> tuple[int, bool]:
@@ -631,7 +667,7 @@ def why_not_of_blocks(request: Request, parts: Parts | str) -> str:
     cut = cross_validation.repeats[0].cut
     if not isinstance(cut, Folds) or cross_validation.n_folds > _MAX_FOLDS:
         return f"there are more than {_MAX_FOLDS:,} folds, or some of them overlap"
-    if not isinstance(parts, str) and (parts.kinds or parts.steps):
+    if not isinstance(parts, str) and (parts.kinds or parts.steps or parts.linear):
         return "its transformers need all rows on one machine"
     return ""
 

@@ -40,6 +40,9 @@ from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import NAIVE_BAYES
+from optuna_treecv.preprocessing.linear import split_linear
+from optuna_treecv.preprocessing.linear import Steps
+from optuna_treecv.preprocessing.linear import why_not_linear
 from optuna_treecv.preprocessing.parts import adds_columns
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import fills_categories
@@ -97,6 +100,7 @@ _PENALISED = {
 
 
 _EACH_ROW = "it transforms each row independently"
+_MOMENTS = "the moments of each training set give the columns that it keeps or computes"
 
 
 class Decision(NamedTuple):
@@ -133,7 +137,15 @@ def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
         How the models of the last step are trained.
     """
     *before, (_, last) = pipeline.steps
-    return list(_decisions("", Pipeline(before), models, last, ()))
+    linear: Steps = ()
+    if models is ModelsFrom.SUMS:
+        before, linear = split_linear(before)
+    decisions = list(_decisions("", Pipeline(before), models, last, ()))
+    for name, step in linear:
+        reason = why_not_linear(step, last)
+        kind = Kind.PER_FOLD if reason else Kind.FROM_SUMS
+        decisions.append(Decision(name, step, kind, reason or _MOMENTS))
+    return decisions
 
 
 def why_not_ahead(decisions: Sequence[Decision], models: ModelsFrom, learner: Any) -> str:

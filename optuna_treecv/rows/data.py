@@ -43,6 +43,7 @@ from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.rows.layout import SparseRows
 from optuna_treecv.rows.maps import ColumnMaps
+from optuna_treecv.rows.maps import LinearMaps
 from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.rows.memory import free_cached_memory
 from optuna_treecv.rows.memory import pad_rows
@@ -83,7 +84,7 @@ class PreparedRows:
         Whether values of padded rows may be missing (NaN).
     seconds : float
         The time of preparing the rows.
-    maps : ColumnMaps or None
+    maps : ColumnMaps, LinearMaps or None
         The preprocessing of columns that is fitted per fold; None: none.
     file : RowFile or None
         The file on disk that stores X; None: X is in memory.
@@ -102,7 +103,7 @@ class PreparedRows:
     score_weights: np.ndarray | None = None
     may_miss: bool = False
     seconds: float = 0.0
-    maps: ColumnMaps | None = None
+    maps: ColumnMaps | LinearMaps | None = None
     file: RowFile | None = None
     first: "PreparedRows | None" = None
     _products: WeakValueDictionary[tuple[float, ...], np.ndarray] = field(

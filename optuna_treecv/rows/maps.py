@@ -52,3 +52,96 @@ class ColumnMaps:
             out[..., :d] -= self.centre[chunk]
         out[..., :d] /= self.scale[chunk]
         return out
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    r"""Selects columns x of rows, and maps them to :math:`z = (x - c) M + b`.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (n_selected,), int
+        The columns that are read.
+    centre : ndarray of shape (n_selected,) or None
+        c, the means over the training set. None: the selected columns are not changed.
+    matrix : ndarray of shape (n_selected, n_features) or None
+        M.
+    offset : ndarray of shape (n_features,) or None
+        b, the means of the mapped columns over the training set.
+    """
+
+    columns: np.ndarray
+    centre: np.ndarray | None = None
+    matrix: np.ndarray | None = None
+    offset: np.ndarray | None = None
+
+    @property
+    def n_features(self) -> int:
+        """The number of mapped columns."""
+        return len(self.columns) if self.offset is None else len(self.offset)
+
+    def select(self, columns: np.ndarray) -> "LinearMap":
+        """Return the map to some of the mapped columns, whose indices are given."""
+        if self.matrix is None or self.offset is None:
+            return LinearMap(self.columns[columns])
+        matrix, offset = self.matrix[:, columns], self.offset[columns]
+        return LinearMap(self.columns, self.centre, matrix, offset)
+
+    def then(self, mean: np.ndarray, matrix: np.ndarray, offset: np.ndarray) -> "LinearMap":
+        """Return this map, followed by z -> (z - mean) matrix + offset."""
+        if self.matrix is None:
+            return LinearMap(self.columns, mean, matrix, offset)
+        return LinearMap(self.columns, self.centre, self.matrix @ matrix, offset)
+
+    def apply(self, numbers: np.ndarray, is_centred: bool = True) -> np.ndarray:
+        """Map rows, or linear functions of rows, of shape (..., n_columns)."""
+        selected = numbers[..., self.columns]
+        if self.matrix is None:
+            return selected
+        mapped = (selected - self.centre if is_centred else selected) @ self.matrix
+        return mapped + self.offset if is_centred else mapped
+
+
+@dataclass(frozen=True)
+class LinearMaps:
+    """One linear map of columns for each training set.
+
+    Attributes
+    ----------
+    first : ColumnMaps or None
+        The maps of single columns that precede the linear maps.
+    n_columns : int
+        The number of columns of prepared rows.
+    n_inputs : int
+        The number of columns that the linear maps get.
+    maps : tuple of LinearMap
+    """
+
+    first: ColumnMaps | None
+    n_columns: int
+    n_inputs: int
+    maps: tuple[LinearMap, ...]
+
+    @property
+    def n_features(self) -> int:
+        """The number of mapped columns, of which those of some sets may be zeros."""
+        return max(one.n_features for one in self.maps)
+
+    @property
+    def have_one_size(self) -> bool:
+        """Whether the maps of all training sets have the same number of columns."""
+        return len({one.n_features for one in self.maps}) == 1
+
+    def apply(self, chunk: int, numbers: np.ndarray, is_centred: bool = True) -> np.ndarray:
+        """Map prepared rows, or linear functions of them, for a chunk; see ``ColumnMaps.apply``.
+
+        Columns of zeros are appended if other training sets have more mapped columns.
+        """
+        if self.first is not None:
+            numbers = self.first.apply(chunk, numbers, is_centred)
+        mapped = self.maps[chunk].apply(numbers[..., : self.n_inputs], is_centred)
+        n_others = numbers.shape[-1] - self.n_inputs
+        out = np.zeros((*numbers.shape[:-1], self.n_features + n_others))
+        out[..., : mapped.shape[-1]] = mapped
+        out[..., self.n_features :] = numbers[..., self.n_inputs :]
+        return out

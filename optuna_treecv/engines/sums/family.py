@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from functools import partial
 from itertools import islice
@@ -23,6 +24,7 @@ from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 
 from optuna_treecv._kernels.lapack import pivoted_cholesky
 from optuna_treecv.numerics.moments import ArrayCache
+from optuna_treecv.numerics.moments import cached_moments
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import in_order
@@ -41,6 +43,7 @@ from optuna_treecv.plans.family import argmax_of_rows
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import to_predictions
+from optuna_treecv.rows.maps import LinearMaps
 
 # The maximum number of bytes that the records of a group of folds take in memory. The records of
 # all folds are cached if they take no more.
@@ -89,6 +92,7 @@ class MomentFamily(Family):
     n_outputs: int
     source: Source
     shapes: list[tuple[int, ...]]
+    maps_moments = True
     rows_per_call = BLOCK
     has_ones = False
 
@@ -210,8 +214,14 @@ class MomentFamily(Family):
             return record
 
         with_test = size > self.size
-        moments = moments_of_folds(self.source, chunks, cached, self._n_jobs, with_test)
+        moments: Iterator[TrainAndTest]
+        if self.shared_cache is None:
+            moments = moments_of_folds(self.source, chunks, cached, self._n_jobs, with_test)
+        else:
+            moments = cached_moments(self.source, chunks, self.shared_cache, "rows", self._n_jobs)
         if (maps := self._rows.maps) is not None:
+            if isinstance(maps, LinearMaps) and self.shared_cache is not None:
+                maps = replace(maps, first=None)
             moments = (
                 (mapped(train, maps, chunk), None if test is None else mapped(test, maps, chunk))
                 for chunk, (train, test) in enumerate(moments)

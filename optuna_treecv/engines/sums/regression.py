@@ -322,6 +322,7 @@ class LassoFolds(RidgeFolds):
     from [X, y], and the divisors by which a scaler divides the columns of X.
     """
 
+    depends_on_rotation = True
     parameters = ("alpha", "l1_ratio")
     ignored = ("max_iter", "tol", "selection", "random_state", "precompute")
     is_slow_left_out = True

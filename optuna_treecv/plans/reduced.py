@@ -1,0 +1,163 @@
+"""Families behind transformers that reduce columns by linear maps, such as PCA and SelectKBest.
+
+The maps of each fold are computed from the moments of its training rows. For families that are
+computed from moments too, the moments are mapped. For others, the rows are mapped once per fold.
+Candidates with equal parameters of the transformers are evaluated in one batch.
+"""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.numerics.moments import ArrayCache
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import TestedChunks
+from optuna_treecv.numerics.spread import blocks
+from optuna_treecv.numerics.spread import count_rows
+from optuna_treecv.plans.family import CachedSums
+from optuna_treecv.plans.family import Family
+from optuna_treecv.preprocessing.decisions import ignores_zero_columns
+from optuna_treecv.preprocessing.linear import fit_linear_maps
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.maps import LinearMaps
+
+
+class ReducedFolds:
+    """Candidates whose rows are reduced by transformers that are fitted per fold.
+
+    It has the methods of a ``Family`` that evaluate folds.
+
+    Parameters
+    ----------
+    make : callable
+        (estimators, rows) -> a family of these estimators.
+    candidates : sequence of estimators
+    names : sequence of str
+        The names of the transformers in the candidates, which are Pipelines.
+    rows : PreparedRows
+        The rows before these transformers.
+    n_threads : int
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Sequence[Any], PreparedRows], Family],
+        candidates: Sequence[Any],
+        names: Sequence[str],
+        rows: PreparedRows,
+        n_threads: int,
+    ) -> None:
+        self._make, self._rows, self._n_threads = make, rows, n_threads
+        self.n_candidates = len(candidates)
+        self._lasts = [last_step(candidate) for candidate in candidates]
+        self._indices: dict[str, list[int]] = {}
+        self._steps = {}
+        for index, candidate in enumerate(candidates):
+            steps = [candidate.named_steps[name] for name in names]
+            setting = " ".join(repr(step.get_params()) for step in steps)
+            self._indices.setdefault(setting, []).append(index)
+            self._steps[setting] = steps
+        self._family = make(self._lasts[:1], rows)
+        #: (outputs, method) -> predictions, as ``Family.response``.
+        self.response = self._family.response
+
+    def _maps(
+        self, chunks: Chunks, cached: ArrayCache
+    ) -> Iterator[tuple[str, list[Any], list[int], LinearMaps]]:
+        """Yield (setting, last steps, indices of the candidates, maps) for each setting."""
+        for setting, indices in self._indices.items():
+            lasts = [self._lasts[index] for index in indices]
+            ignores_zeros = ignores_zero_columns(lasts[0])
+            maps = fit_linear_maps(
+                *(self._steps[setting], self._rows, chunks, cached),
+                *(self._family.depends_on_rotation, ignores_zeros, self._n_threads),
+            )
+            if not (maps.have_one_size or ignores_zeros):
+                raise ValueError("training sets have different numbers of columns")
+            yield setting, lasts, indices, maps
+
+    def _families(
+        self, chunks: Chunks, cached: ArrayCache
+    ) -> Iterator[tuple[Family, list[int], ArrayCache]]:
+        """Yield (family, indices of its candidates, cache of its arrays) for each setting."""
+        for setting, lasts, indices, maps in self._maps(chunks, cached):
+            rows = replace(self._rows, n_features=maps.n_features, maps=maps)
+            family = self._make(lasts, rows)
+            family.shared_cache = cached
+            yield family, indices, _labelled(cached, setting)
+
+    def squares(
+        self, chunks: Chunks, cached: ArrayCache
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return the sums of squared errors of each fold; see ``Family.squares``."""
+        errors: Any = None
+        for family, indices, label in self._families(chunks, cached):
+            squares = family.squares(chunks, label)
+            if squares is None:
+                return None
+            of_setting, totals, weights = squares
+            if errors is None:
+                errors = np.empty((self.n_candidates, *of_setting.shape[1:]))
+            errors[indices] = of_setting
+        return errors, totals, weights
+
+    def test(self, chunks: Chunks, cached: ArrayCache, most_rows: int) -> Iterator[TestedChunks]:
+        """Predict the test rows of each chunk; see ``Family.test``."""
+        if not self._family.maps_moments:
+            yield from self._test_mapped_rows(chunks, cached)
+            return
+        families = [
+            (family, indices, family.models_of(chunks, label))
+            for family, indices, label in self._families(chunks, cached)
+        ]
+        for first, last in chunks.groups(most_rows, chunks.n_chunks):
+            outputs: Any = None
+            for family, indices, models in families:
+                _, predicted = family.predict(chunks, first, last, models[first:last])
+                if outputs is None:
+                    outputs = np.empty((self.n_candidates, *predicted.shape[1:]))
+                outputs[indices] = predicted
+            yield slice(first, last), outputs
+
+    def _test_mapped_rows(self, chunks: Chunks, cached: ArrayCache) -> Iterator[TestedChunks]:
+        """Map the rows for each chunk, and predict its test rows."""
+        settings = [*self._maps(chunks, cached)]
+        for chunk in range(chunks.n_chunks):
+            tested = np.arange(chunks.n_rows)[chunks.test_rows(chunk, chunk + 1)]
+            bounds, trains = np.array([0, len(tested)]), [chunks.train_parts(chunk)]
+            of_chunk = Chunks(chunks.n_rows, bounds, tested, trains)
+            outputs: Any = None
+            for _, lasts, indices, maps in settings:
+                family = self._make(lasts, _mapped_rows(self._rows, maps, chunk))
+                ((_, predicted),) = family.test(of_chunk, CachedSums(), len(tested))
+                if outputs is None:
+                    outputs = np.empty((self.n_candidates, *predicted.shape[1:]))
+                outputs[indices] = predicted
+            yield slice(chunk, chunk + 1), outputs
+
+
+def _mapped_rows(rows: PreparedRows, maps: LinearMaps, chunk: int) -> PreparedRows:
+    """Return all rows after the maps of a chunk, in the type of X."""
+    width, n_rows = maps.n_features, len(rows.order)
+    X = np.empty((n_rows, width), rows.X.dtype)
+    source = replace(rows, n_features=width, maps=maps)
+    for block in blocks(slice(0, n_rows)):
+        out = np.empty((count_rows(block), width))
+        copy_rows(source, block, out, chunk)
+        X[block] = out
+    return replace(rows, X=X, n_features=width, maps=None, file=None)
+
+
+def _labelled(cached: ArrayCache, label: str) -> ArrayCache:
+    """Return a cache in which the names of arrays begin with a label."""
+
+    def find(name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:
+        return cached(f"{label} {name}", size, make)
+
+    return find

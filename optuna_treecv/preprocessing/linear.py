@@ -1,0 +1,348 @@
+"""Transformers that are linear maps of columns, fitted per fold from moments of training rows.
+
+``PCA``, ``TruncatedSVD``, ``VarianceThreshold`` and the univariate selectors, such as
+``SelectKBest``, are determined by counts, means and scatter matrices, and so is a
+``StandardScaler`` behind them. The eigenvectors of a fold serve all values of ``n_components``.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.special import fdtrc
+from scipy.stats import f as f_distribution
+from sklearn.base import clone
+from sklearn.base import is_classifier
+from sklearn.decomposition import PCA
+from sklearn.decomposition import TruncatedSVD
+from sklearn.decomposition._pca import _infer_dimension
+from sklearn.feature_selection import f_classif
+from sklearn.feature_selection import f_regression
+from sklearn.feature_selection import r_regression
+from sklearn.feature_selection import SelectFdr
+from sklearn.feature_selection import SelectFpr
+from sklearn.feature_selection import SelectFwe
+from sklearn.feature_selection import SelectKBest
+from sklearn.feature_selection import SelectPercentile
+from sklearn.feature_selection import VarianceThreshold
+from sklearn.preprocessing import StandardScaler
+
+from optuna_treecv.numerics.moments import ArrayCache
+from optuna_treecv.numerics.moments import cached_moments
+from optuna_treecv.numerics.moments import Chunks
+from optuna_treecv.numerics.moments import mapped
+from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import Source
+from optuna_treecv.numerics.moments import total_of
+from optuna_treecv.numerics.spread import is_rounding
+from optuna_treecv.numerics.spread import RowIndices
+from optuna_treecv.rows.data import PreparedRows
+from optuna_treecv.rows.maps import LinearMap
+from optuna_treecv.rows.maps import LinearMaps
+
+#: The transformers that reduce columns, and the parameter of each that a search may change.
+FREE_PARAMETERS: dict[type, str] = {
+    PCA: "n_components",
+    SelectFdr: "alpha",
+    SelectFpr: "alpha",
+    SelectFwe: "alpha",
+    SelectKBest: "k",
+    SelectPercentile: "percentile",
+    TruncatedSVD: "n_components",
+    VarianceThreshold: "threshold",
+}
+_DECOMPOSITIONS = PCA, TruncatedSVD
+
+# Eigenvalues, scores and variances that differ by a smaller share than this may be in another
+# order in scikit-learn, because of rounding errors.
+_MIN_GAP = 1e-10
+
+# PCA(svd_solver="auto") is exact up to this number of columns, if there are at least ten times as
+# many rows, and up to this size of X.
+_MAX_COLUMNS_OF_AUTO, _MIN_ROWS_PER_COLUMN_OF_AUTO, _MAX_SIZE_OF_AUTO = 1000, 10, 500
+
+# The eigenvectors of all folds are cached if they take no more bytes.
+_MAX_BYTES = 2**27
+
+Steps = Sequence[tuple[str, Any]]
+
+
+def split_linear(steps: Steps) -> tuple[Steps, Steps]:
+    """Divide the steps before a model where the first transformer reduces columns.
+
+    ``steps`` are pairs of a name and a transformer.
+    """
+    reduces = [type(step) in FREE_PARAMETERS for _, step in steps]
+    first = reduces.index(True) if any(reduces) else len(steps)
+    return steps[:first], steps[first:]
+
+
+def why_not_linear(step: Any, learner: Any) -> str:
+    """Return the reason why a transformer is not fitted from moments, or "" if it is."""
+    if type(step) not in FREE_PARAMETERS:
+        is_scaler = type(step) is StandardScaler
+        return "" if is_scaler else "it follows a transformer that is fitted per fold"
+    if type(step) is PCA and step.svd_solver not in ("auto", "full", "covariance_eigh"):
+        return f"svd_solver={step.svd_solver!r} is not exact; use svd_solver='full' instead"
+    if type(step) is TruncatedSVD and step.algorithm != "arpack":
+        return f"algorithm={step.algorithm!r} is not exact; use algorithm='arpack' instead"
+    if hasattr(step, "score_func"):
+        supported = [f_classif] if is_classifier(learner) else [f_regression, r_regression]
+        if step.score_func not in supported:
+            names = " and ".join(function.__name__ for function in supported)
+            return f"its score_func is not computed from sums over rows, as {names} would be"
+    return ""
+
+
+def why_not_reduced(steps: Steps, n_trained: int, n_features: int) -> str:
+    """Return the reason why the shape of training sets rules out moments; "" if it does not.
+
+    Parameters
+    ----------
+    steps : sequence of (str, transformer)
+    n_trained : int
+        The number of rows of the smallest training set.
+    n_features : int
+        The number of columns before the steps.
+    """
+    if n_features >= n_trained:
+        return "X has at least as many columns as a training set has rows"
+    for name, step in steps:
+        is_exact = n_features <= _MAX_COLUMNS_OF_AUTO and (
+            n_trained >= _MIN_ROWS_PER_COLUMN_OF_AUTO * n_features
+        )
+        is_auto = type(step) is PCA and step.svd_solver == "auto"
+        if is_auto and not is_exact and n_trained > _MAX_SIZE_OF_AUTO:
+            return (
+                f"svd_solver='auto' of the PCA {name!r} draws random numbers for fewer than "
+                f"{_MIN_ROWS_PER_COLUMN_OF_AUTO} training rows per column; use svd_solver='full' "
+                "instead"
+            )
+    return ""
+
+
+class _Source(Source):
+    """The moments that linear steps need: of each class if there are any, else of X and y."""
+
+    def __init__(self, rows: PreparedRows, needs_targets: bool) -> None:
+        classes, targets = (rows.classes, rows.targets) if needs_targets else (None, None)
+        n_groups = 1 if classes is None else len(classes)
+        n_targets = int(needs_targets and targets is not None and classes is None)
+        rows = replace(rows, weights=None)
+        super().__init__(rows, n_groups, True, n_targets, with_spread=False)
+
+    def fill(
+        self, rows: RowIndices, out: np.ndarray, chunk: int | None = None
+    ) -> np.ndarray | None:
+        """Copy rows, followed by their targets if there are no classes, into an array."""
+        super().fill(rows, out, chunk)
+        if self.n_targets:
+            assert self.rows.targets is not None
+            out[:, -1] = self.rows.targets[rows]
+        return None
+
+
+def fit_linear_maps(
+    steps: Sequence[Any],
+    rows: PreparedRows,
+    chunks: Chunks,
+    cached: ArrayCache,
+    needs_each: bool,
+    ignores_zeros: bool,
+    n_threads: int,
+) -> LinearMaps:
+    """Fit transformers to the training rows of each chunk, one after another.
+
+    Parameters
+    ----------
+    steps : sequence of transformers
+    rows : PreparedRows
+        Their ``maps`` are applied first.
+    chunks : Chunks
+    cached : callable
+        An ``ArrayCache`` that is shared by all values of the free parameters.
+    needs_each : bool
+        Whether models depend on each component instead of only on the span of all components.
+    ignores_zeros : bool
+        Whether columns that are zero in all training rows have no effect on models.
+    n_threads : int
+
+    Raises
+    ------
+    ValueError
+        If rounding errors may change which columns or components are kept.
+    """
+    source = _Source(rows, any(hasattr(step, "score_func") for step in steps))
+    train = [of_set for of_set, _ in cached_moments(source, chunks, cached, "linear", n_threads)]
+    n_inputs, column_maps = rows.n_features, rows.maps
+    maps, name = [LinearMap(np.arange(n_inputs)) for _ in train], "eigenvectors"
+    for number, step in enumerate(steps):
+        linear_maps = LinearMaps(None, n_inputs, n_inputs, tuple(maps))
+        if not (linear_maps.have_one_size or type(step) is StandardScaler):
+            raise ValueError("a transformer keeps more columns in some training sets than others")
+        moments = train
+        if number:
+            moments = [mapped(of_set, linear_maps, chunk) for chunk, of_set in enumerate(train)]
+        totals = [*map(total_of, moments)]
+        if type(step) in _DECOMPOSITIONS:
+            later = steps[number + 1 :]
+            check = partial(_check_values, step, later, needs_each, ignores_zeros)
+            eigen = _eigen_of(step, totals, linear_maps.n_features, cached, name)
+            maps = [*map(partial(_decompose, step, check), maps, totals, eigen)]
+        elif type(step) is StandardScaler:
+            maps = [*map(partial(_scale, step), maps, totals)]
+        else:
+            maps = [*map(partial(_select, step), maps, moments, totals)]
+        name += f" {getattr(step, FREE_PARAMETERS.get(type(step), 'with_std'))!r}"
+    n_columns = n_inputs if column_maps is None else column_maps.n_columns
+    return LinearMaps(column_maps, n_columns, n_inputs, tuple(maps))
+
+
+def _eigen_of(
+    step: Any, totals: Sequence[Moments], d: int, cached: ArrayCache, name: str
+) -> np.ndarray:
+    """Return the eigenvalues and eigenvectors of each training set, (n_sets, d + 1, d).
+
+    The first row contains the eigenvalues in descending order, and the others are eigenvectors.
+    """
+    shape = len(totals), d + 1, d
+
+    def make(memory: np.ndarray) -> None:
+        for out, total in zip(memory.reshape(shape), totals, strict=True):
+            products = total.scatters[0, :d, :d]
+            if type(step) is TruncatedSVD:
+                mean = total.means[0, :d]
+                products = products + total.weights[0] * np.outer(mean, mean)
+            values, vectors = np.linalg.eigh(products)
+            out[0], out[1:] = np.maximum(values[::-1], 0), vectors.T[::-1]
+
+    size = prod(shape)
+    if 8 * size <= _MAX_BYTES:
+        return cached(name, size, make).reshape(shape)
+    memory = np.empty(size)
+    make(memory)
+    return memory.reshape(shape)
+
+
+def _decompose(
+    step: Any,
+    check: Callable[[np.ndarray, int], None],
+    one: LinearMap,
+    total: Moments,
+    eigen: np.ndarray,
+) -> LinearMap:
+    """Return the map to the components of a PCA or a truncated singular value decomposition."""
+    (values, *_), d, n_rows = eigen, eigen.shape[1], float(total.counts.sum())
+    variances, mean = values / (n_rows - 1), total.means[0, :d]
+    k = step.n_components
+    if k is None:
+        k = d
+    elif k == "mle":
+        k = _infer_dimension(variances, int(n_rows))
+    elif not isinstance(k, Integral) and type(step) is PCA:
+        shares = np.cumsum(variances) / variances.sum()
+        k, given = int(np.searchsorted(shares, k, side="right")) + 1, float(k)
+        if np.any(np.abs(shares - given) < _MIN_GAP):
+            raise ValueError("the share of variance is equal to n_components")
+    if not 1 <= k <= d:
+        raise ValueError(f"n_components must be between 1 and {d}, got {k}.")
+    check(values, k)
+    components = eigen[1 : k + 1]
+    largest = np.abs(components).argmax(axis=1)
+    matrix = (components * np.sign(components[np.arange(k), largest])[:, None]).T
+    if getattr(step, "whiten", False):
+        matrix = matrix / np.sqrt(variances[:k])
+    offset = np.zeros(k) if type(step) is PCA else mean @ matrix
+    return one.then(mean, matrix, offset)
+
+
+def _check_values(
+    step: Any,
+    later: Sequence[Any],
+    needs_each: bool,
+    ignores_zeros: bool,
+    values: np.ndarray,
+    k: int,
+) -> None:
+    """Raise an error if rounding errors change the components of the k largest eigenvalues."""
+    gaps = -np.diff(values) / (values[0] or 1)
+    is_scaled = getattr(step, "whiten", False) or any(
+        type(other) is StandardScaler and other.with_std for other in later
+    )
+    selects = any(type(other) not in (StandardScaler, *_DECOMPOSITIONS) for other in later)
+    if ignores_zeros and not (is_scaled or selects):
+        least = 10 * len(values) * np.finfo(np.float64).eps * values[0]
+        k = min(k, int(np.count_nonzero(values > least)))
+        gaps[k - 1 :] = 1
+    if np.any(gaps[k - 1 : k] < _MIN_GAP):
+        raise ValueError(f"the variances of components {k} and {k + 1} are equal")
+    if (needs_each or selects) and np.any(gaps[:k] < _MIN_GAP):
+        raise ValueError("the variances of two components are equal")
+    if is_scaled and values[k - 1] < _MIN_GAP * values[0]:
+        raise ValueError(f"component {k} consists of rounding errors, and is scaled")
+
+
+def _scale(step: StandardScaler, one: LinearMap, total: Moments) -> LinearMap:
+    """Return the map, followed by a StandardScaler."""
+    d, n_rows = one.n_features, total.counts.sum()
+    mean, variance = total.means[0, :d], total.scatters[0].diagonal()[:d] / n_rows
+    scale = np.ones(d)
+    if step.with_std:
+        scale = np.where(is_rounding(variance, n_rows, mean), 1, np.sqrt(variance))
+    return one.then(mean, np.diag(1 / scale), np.zeros(d) if step.with_mean else mean / scale)
+
+
+def _select(step: Any, one: LinearMap, moments: Moments, total: Moments) -> LinearMap:
+    """Return the map to the columns that a transformer selects."""
+    d, n_rows = one.n_features, float(total.counts.sum())
+    mean, variance = total.means[0, :d], total.scatters[0].diagonal()[:d] / n_rows
+    is_constant = is_rounding(variance, int(n_rows), mean)
+    if type(step) is VarianceThreshold:
+        variance = np.where(is_constant, 0, variance)
+        if step.threshold and np.any(np.isclose(variance, step.threshold, _MIN_GAP, 0)):
+            raise ValueError("the variance of a column is equal to the threshold")
+        mask = variance > step.threshold
+    else:
+        if np.any(is_constant & (mean != 0)):
+            raise ValueError("the score of a constant column consists of rounding errors")
+        with np.errstate(all="ignore"):
+            scores, p_values = _scores(step.score_func, moments, total, d)
+        selector = clone(step)
+        selector.scores_, selector.pvalues_ = scores, p_values
+        mask = selector._get_support_mask()
+        ranks = np.where(np.isnan(scores), -np.inf, scores)
+        if mask.any() and not mask.all():
+            least, greatest = ranks[mask].min(), ranks[~mask].max()
+            if least == greatest or least - greatest < _MIN_GAP * abs(least):
+                raise ValueError("the scores of a selected and another column are equal")
+    if not mask.any():
+        raise ValueError(f"the {type(step).__name__} selects no column")
+    return one.select(np.flatnonzero(mask))
+
+
+def _scores(
+    function: Callable[..., Any], moments: Moments, total: Moments, d: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the scores and the p-values of columns by one of scikit-learn's functions."""
+    n_rows, squares = float(total.counts.sum()), total.scatters[0].diagonal()
+    if function is f_classif:
+        n_classes = np.count_nonzero(moments.counts)
+        steps = moments.means[:, :d] - total.means[0, :d]
+        between = moments.counts @ np.square(steps) / (n_classes - 1)
+        within = moments.scatters[0].diagonal()[:d] / (n_rows - n_classes)
+        scores = between / within
+        return scores, fdtrc(n_classes - 1, n_rows - n_classes, scores)
+    correlations = np.nan_to_num(total.scatters[0, :d, d] / np.sqrt(squares[:d] * squares[d]))
+    if function is r_regression:
+        return correlations, None
+    shares = np.square(correlations)
+    scores = shares / (1 - shares) * (n_rows - 2)
+    p_values = f_distribution.sf(scores, 1, n_rows - 2)
+    is_exact = np.isinf(scores)
+    scores[is_exact], p_values[is_exact] = np.finfo(np.float64).max, 0
+    return scores, p_values
