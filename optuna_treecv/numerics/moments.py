@@ -576,8 +576,13 @@ def cached_moments(
         yield from compute()
         return
     for records in cached(f"moments {name}", prod(shape), make).reshape(shape):
-        train, *test = (Moments(*views(record, shapes), None) for record in records)
-        yield train, test[0] if test else None
+        train, *test = (views(record, shapes) for record in records)
+        yield _moments_of(train), _moments_of(test[0]) if test else None
+
+
+def _moments_of(arrays: list[np.ndarray]) -> Moments:
+    counts, weights, means, scatters = arrays
+    return Moments(counts, weights, means, scatters, None)
 
 
 def _leave_one_out(sets: list[Moments], always: list[Moments]) -> Iterator[TrainAndTest]:

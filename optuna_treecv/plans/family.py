@@ -37,7 +37,6 @@ from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import why_not_ahead
 from optuna_treecv.preprocessing.linear import FREE_PARAMETERS
 from optuna_treecv.preprocessing.linear import split_linear
-from optuna_treecv.preprocessing.linear import Steps
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import Kind
 from optuna_treecv.preprocessing.parts import ModelsFrom
@@ -296,7 +295,7 @@ class Parts(NamedTuple):
     family: type[Family]
     prefix: str
     kinds: Mapping[str, Kind]
-    linear: tuple[tuple[str, Any], ...] = ()
+    linear: tuple[tuple[str, Estimator], ...] = ()
 
     @property
     def has_one_form(self) -> bool:
@@ -342,11 +341,10 @@ def split_for_family(
     unsupported : str
         The reason if the class of the last step has no family. ``{}`` stands for its name.
     """
-    before: Steps = steps_before(estimator)
-    prefix, last = divided(estimator)
+    all_before, (prefix, last) = steps_before(estimator), divided(estimator)
     if type(last) not in families:
         return unsupported.format(type(last).__name__)
-    before, linear = split_linear(before)
+    before, linear = split_linear(all_before)
     if any(step is not dict(estimator.steps).get(name) for name, step in linear):
         return f"the Pipeline that contains {linear[0][0]!r} is nested"
     if len(dict(before)) < len(before):  # names of nested Pipelines may be the same

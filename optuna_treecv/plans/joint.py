@@ -286,7 +286,7 @@ class JointPlan(Plan):
         rows = self.rows(repeat)
         check_n_bytes(repeat.cut.n_folds, rows.n_features + 1)
         try:
-            family = self.bind(repeat, rows, [candidate])
+            family: Any = self.bind(repeat, rows, [candidate])
             with computing():
                 coef, intercept = family.linear_models(make_chunks(repeat.cut), CachedSums())
             if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
@@ -548,7 +548,7 @@ def _n_reduced(request: Request, parts: Parts, n_features: int) -> int:
     for name in parts.linear_parameters:
         if name.endswith(("__n_components", "__k")):
             largest = ends[name][-1] if name in ends else params[name]
-            if isinstance(largest, Integral) and 0 < largest < n_features:
+            if isinstance(largest, Integral) and 0 < int(largest) < n_features:
                 n_features = int(largest)
     return n_features
 

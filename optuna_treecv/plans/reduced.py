@@ -84,7 +84,7 @@ class ReducedFolds:
 
     def _families(
         self, chunks: Chunks, cached: ArrayCache
-    ) -> Iterator[tuple[Family, list[int], ArrayCache]]:
+    ) -> Iterator[tuple[Any, list[int], ArrayCache]]:
         """Yield (family, indices of its candidates, cache of its arrays) for each setting."""
         for setting, lasts, indices, maps in self._maps(chunks, cached):
             rows = replace(self._rows, n_features=maps.n_features, maps=maps)
@@ -133,8 +133,16 @@ class ReducedFolds:
             bounds, trains = np.array([0, len(tested)]), [chunks.train_parts(chunk)]
             of_chunk = Chunks(chunks.n_rows, bounds, tested, trains)
             outputs: Any = None
+            widest = max((maps for *_, maps in settings), key=lambda maps: maps.n_features)
+            widest_rows = _mapped_rows(self._rows, widest, chunk)
             for _, lasts, indices, maps in settings:
-                family = self._make(lasts, _mapped_rows(self._rows, maps, chunk))
+                positions = maps.maps[chunk].positions_in(widest.maps[chunk])
+                if positions is None or len(positions) < maps.n_features:
+                    rows = _mapped_rows(self._rows, maps, chunk)
+                else:
+                    X = np.ascontiguousarray(widest_rows.X[:, positions])
+                    rows = replace(widest_rows, X=X, n_features=maps.n_features)
+                family = self._make(lasts, rows)
                 ((_, predicted),) = family.test(of_chunk, CachedSums(), len(tested))
                 if outputs is None:
                     outputs = np.empty((self.n_candidates, *predicted.shape[1:]))

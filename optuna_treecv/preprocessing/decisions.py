@@ -41,7 +41,6 @@ from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import NAIVE_BAYES
 from optuna_treecv.preprocessing.linear import split_linear
-from optuna_treecv.preprocessing.linear import Steps
 from optuna_treecv.preprocessing.linear import why_not_linear
 from optuna_treecv.preprocessing.parts import adds_columns
 from optuna_treecv.preprocessing.parts import COMPOSED
@@ -137,7 +136,7 @@ def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
         How the models of the last step are trained.
     """
     *before, (_, last) = pipeline.steps
-    linear: Steps = ()
+    linear: list[tuple[str, Any]] = []
     if models is ModelsFrom.SUMS:
         before, linear = split_linear(before)
     decisions = list(_decisions("", Pipeline(before), models, last, ()))

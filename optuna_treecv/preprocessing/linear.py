@@ -69,10 +69,10 @@ _MAX_COLUMNS_OF_AUTO, _MIN_ROWS_PER_COLUMN_OF_AUTO, _MAX_SIZE_OF_AUTO = 1000, 10
 # The eigenvectors of all folds are cached if they take no more bytes.
 _MAX_BYTES = 2**27
 
-Steps = Sequence[tuple[str, Any]]
 
-
-def split_linear(steps: Steps) -> tuple[Steps, Steps]:
+def split_linear(
+    steps: list[tuple[str, Any]],
+) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
     """Divide the steps before a model where the first transformer reduces columns.
 
     ``steps`` are pairs of a name and a transformer.
@@ -99,7 +99,7 @@ def why_not_linear(step: Any, learner: Any) -> str:
     return ""
 
 
-def why_not_reduced(steps: Steps, n_trained: int, n_features: int) -> str:
+def why_not_reduced(steps: Sequence[tuple[str, Any]], n_trained: int, n_features: int) -> str:
     """Return the reason why the shape of training sets rules out moments; "" if it does not.
 
     Parameters
@@ -180,6 +180,7 @@ def fit_linear_maps(
     source = _Source(rows, any(hasattr(step, "score_func") for step in steps))
     train = [of_set for of_set, _ in cached_moments(source, chunks, cached, "linear", n_threads)]
     n_inputs, column_maps = rows.n_features, rows.maps
+    assert not isinstance(column_maps, LinearMaps)
     maps, name = [LinearMap(np.arange(n_inputs)) for _ in train], "eigenvectors"
     for number, step in enumerate(steps):
         linear_maps = LinearMaps(None, n_inputs, n_inputs, tuple(maps))

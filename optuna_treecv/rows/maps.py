@@ -87,6 +87,30 @@ class LinearMap:
         matrix, offset = self.matrix[:, columns], self.offset[columns]
         return LinearMap(self.columns, self.centre, matrix, offset)
 
+    def positions_in(self, other: "LinearMap") -> np.ndarray | None:
+        """Return the indices of the mapped columns among those of another map, or None.
+
+        They are found if this map has fewer components of a PCA, or fewer selected columns.
+        """
+        read = np.searchsorted(other.columns, self.columns)
+        if np.any(other.columns[read % len(other.columns)] != self.columns):
+            return None
+        if self.matrix is None or other.matrix is None:
+            return read if self.matrix is other.matrix else None
+        assert other.centre is not None and other.offset is not None
+        if not np.array_equal(other.centre[read], np.asarray(self.centre)):
+            return None
+        matrix = np.zeros((len(other.columns), self.n_features))
+        matrix[read] = self.matrix
+        for positions in np.arange(self.n_features), read:
+            is_found = len(positions) == self.n_features and (
+                np.array_equal(other.matrix[:, positions], matrix)
+                and np.array_equal(other.offset[positions], np.asarray(self.offset))
+            )
+            if is_found:
+                return positions
+        return None
+
     def then(self, mean: np.ndarray, matrix: np.ndarray, offset: np.ndarray) -> "LinearMap":
         """Return this map, followed by z -> (z - mean) matrix + offset."""
         if self.matrix is None:

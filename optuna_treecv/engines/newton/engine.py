@@ -65,6 +65,7 @@ from optuna_treecv.plans.joint import SumsPlan
 from optuna_treecv.plans.joint import table_of
 from optuna_treecv.preprocessing.fitted import Table
 from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.rows.maps import ColumnMaps
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Opaque
@@ -360,6 +361,7 @@ class GLMFolds(Family):
         Both have the shape (n_chunks + 1, n_features).
         """
         if (maps := self._rows.maps) is not None:
+            assert isinstance(maps, ColumnMaps)
             # Any values will do for the set of all rows, because its models are only starts.
             centre, scale = (np.vstack([x, x[:1]]) for x in (maps.centre, maps.scale))
             return centre, scale

@@ -37,6 +37,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.rows.maps import ColumnMaps
 
 # If a larger fraction of the values is not 0, sparse rows are made dense, a block at a time.
 _MIN_DENSITY = 0.2
@@ -223,7 +224,7 @@ class Objective:
         if not self.has_intercept:
             self.centre = np.zeros(d)
         self.imputed, fill = np.zeros(0, int), np.zeros((len(self.sets.group_fractions), 0))
-        if rows.maps is not None:
+        if isinstance(rows.maps, ColumnMaps):
             self.imputed = rows.maps.filled
             # The last set has all rows, and is imputed by the mean of the values of the others.
             fill = np.vstack([rows.maps.fill, rows.maps.fill.mean(axis=0)])

@@ -34,6 +34,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteBlocks
 from optuna_treecv.rows.layout import SparseRows
+from optuna_treecv.rows.maps import ColumnMaps
 from optuna_treecv.types import Array
 
 # With more groups of rows, sums are not computed separately for each group.
@@ -237,7 +238,7 @@ def _compute_statistics(rows: PreparedRows, part: RowIndices) -> tuple[Spread, f
         weights = np.ones(len(X)) if rows.weights is None else rows.weights[indices]
         total += float(weights.sum())
         if rows.weights is not None or maps is not None:
-            if maps is not None:
+            if isinstance(maps, ColumnMaps):
                 X[:, maps.filled] = np.where(block[:, d:] == 1, np.nan, X[:, maps.filled])
             X = X[weights > 0]
             low = np.fmin.reduce(X, axis=0, initial=np.inf)

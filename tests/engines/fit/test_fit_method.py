@@ -568,8 +568,9 @@ def test_orders_and_repeats_that_change_no_fit_are_refused():
     ]:
         with pytest.raises(ValueError, match="^n_repeats must be 1, got 2: neither"):
             tree_cross_validate(estimator, *rows, cv=cv, n_repeats=2, method=method)
+    noise = np.random.default_rng(0).normal(size=(270, 2)), np.repeat([0, 1, 2], 90)
     for cv in (3, KFold(3, shuffle=True), ShuffleSplit(3), 0.2):
-        result = tree_cross_validate(model, *rows, cv=cv, n_repeats=2)
+        result = tree_cross_validate(model, *noise, cv=cv, n_repeats=2)
         assert len(np.unique(result.test_score)) > 1
     forest = RandomForestClassifier(3)  # without a seed of its own: each repeat has another
     result = tree_cross_validate(forest, X_CLASSES, Y_CLASSES, cv=KFold(3), n_repeats=2)
