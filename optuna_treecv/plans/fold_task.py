@@ -25,6 +25,7 @@ from threading import Thread
 from time import perf_counter
 from time import sleep
 from traceback import format_exc
+from types import MappingProxyType
 from types import SimpleNamespace
 from typing import Any
 from typing import NamedTuple
@@ -57,6 +58,8 @@ from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.incremental import keeping_rows
 from optuna_treecv.preprocessing.parts import naming_step
 from optuna_treecv.preprocessing.parts import steps_before
+from optuna_treecv.preprocessing.prefixes import narrowed
+from optuna_treecv.preprocessing.prefixes import widened
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import count_targets
@@ -379,20 +382,28 @@ class FirstSteps:
         The size of the cache in each worker process.
     name : bytes
         The key of the training rows.
+    sizes : mapping
+        The largest numbers of columns in the search, from ``largest_sizes``.
     """
 
-    def __init__(self, cached_steps: ModelCache, max_bytes: int, name: bytes = b"") -> None:
+    def __init__(
+        self,
+        cached_steps: ModelCache,
+        max_bytes: int,
+        name: bytes = b"",
+        sizes: Mapping[type, int] = MappingProxyType({}),
+    ) -> None:
         self.cached_steps = cached_steps
-        self._max_bytes = max_bytes
+        self._max_bytes, self._sizes = max_bytes, sizes
         self._start = digest(b"beginning", name)
         self._name: bytes | None = self._start  # the key of the steps that were fitted so far
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _in_this_process, (self._max_bytes,)
+        return _in_this_process, (self._max_bytes, dict(self._sizes))
 
     def of_fold(self, name: bytes) -> "FirstSteps":
         """Return the cache of steps that are fitted on the training rows with the key ``name``."""
-        return FirstSteps(self.cached_steps, self._max_bytes, name)
+        return FirstSteps(self.cached_steps, self._max_bytes, name, self._sizes)
 
     @contextmanager
     def used_by(self, pipeline: Any) -> Generator[None]:
@@ -419,13 +430,32 @@ class FirstSteps:
     def _call(
         self, fit_transform: Callable[..., Any], step: Any, X: Any, *args: Any, **options: Any
     ) -> Any:
+        before = self._name
         try:
-            self._name = None if self._name is None else digest(self._name, encode(step))
+            self._name = None if before is None else digest(before, encode(step))
         except NoKey:
             self._name = None
-        if self._name is None:
+        if before is None or self._name is None:
             return fit_transform(step, X, *args, **options)
-        key = Key(self._name, b"", b"", b"beginning")
+        wide = widened(step, X, self._sizes)
+        if wide is not None:
+            name = digest(before, encode(wide))
+            transformed, fitted = self._find(name, fit_transform, wide, X, *args, **options)
+            if (narrow := narrowed(step, fitted, X, transformed)) is not None:
+                return narrow
+        return self._find(self._name, fit_transform, step, X, *args, **options)
+
+    def _find(
+        self,
+        name: bytes,
+        fit_transform: Callable[..., Any],
+        step: Any,
+        X: Any,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        """Return the cached result with this key, or compute and cache it."""
+        key = Key(name, b"", b"", b"beginning")
         pickled = self.cached_steps.find(key)
         if pickled is not None:
             return pickle.loads(pickled.data)
@@ -440,10 +470,10 @@ class FirstSteps:
         return result
 
 
-def _in_this_process(max_bytes: int) -> FirstSteps:
+def _in_this_process(max_bytes: int, sizes: Mapping[type, int]) -> FirstSteps:
     if not _of_this_process or _of_this_process[0].max_bytes != max_bytes:
         _of_this_process[:] = [ModelCache(max_bytes)]
-    return FirstSteps(_of_this_process[0], max_bytes)
+    return FirstSteps(_of_this_process[0], max_bytes, sizes=sizes)
 
 
 def mean_loss(

@@ -58,9 +58,9 @@ FREE_PARAMETERS: dict[type, str] = {
 }
 _DECOMPOSITIONS = PCA, TruncatedSVD
 
-# Eigenvalues, scores and variances that differ by a smaller share than this may be in another
-# order in scikit-learn, because of rounding errors.
-_MIN_GAP = 1e-10
+#: Eigenvalues, scores and variances that differ by a smaller share than this may be in another
+#: order in scikit-learn, because of rounding errors.
+MIN_GAP = 1e-10
 
 # PCA(svd_solver="auto") is exact up to this number of columns, if there are at least ten times as
 # many rows, and up to this size of X.
@@ -113,17 +113,23 @@ def why_not_reduced(steps: Sequence[tuple[str, Any]], n_trained: int, n_features
     if n_features >= n_trained:
         return "X has at least as many columns as a training set has rows"
     for name, step in steps:
-        is_exact = n_features <= _MAX_COLUMNS_OF_AUTO and (
-            n_trained >= _MIN_ROWS_PER_COLUMN_OF_AUTO * n_features
-        )
-        is_auto = type(step) is PCA and step.svd_solver == "auto"
-        if is_auto and not is_exact and n_trained > _MAX_SIZE_OF_AUTO:
+        if type(step) is PCA and is_random(step, n_trained, n_features):
             return (
                 f"svd_solver='auto' of the PCA {name!r} draws random numbers for fewer than "
                 f"{_MIN_ROWS_PER_COLUMN_OF_AUTO} training rows per column; use svd_solver='full' "
                 "instead"
             )
     return ""
+
+
+def is_random(step: PCA, n_trained: int, n_features: int) -> bool:
+    """Return whether a PCA may draw random numbers for training sets of this shape."""
+    is_narrow = n_features <= _MAX_COLUMNS_OF_AUTO and (
+        n_trained >= _MIN_ROWS_PER_COLUMN_OF_AUTO * n_features
+    )
+    is_small = is_narrow or max(n_trained, n_features) <= _MAX_SIZE_OF_AUTO
+    is_exact = step.svd_solver in ("full", "covariance_eigh")
+    return not (is_exact or (step.svd_solver == "auto" and is_small))
 
 
 class _Source(Source):
@@ -248,7 +254,7 @@ def _decompose(
     elif not isinstance(k, Integral) and type(step) is PCA:
         shares = np.cumsum(variances) / variances.sum()
         k, given = int(np.searchsorted(shares, k, side="right")) + 1, float(k)
-        if np.any(np.abs(shares - given) < _MIN_GAP):
+        if np.any(np.abs(shares - given) < MIN_GAP):
             raise ValueError("the share of variance is equal to n_components")
     if not 1 <= k <= d:
         raise ValueError(f"n_components must be between 1 and {d}, got {k}.")
@@ -280,11 +286,11 @@ def _check_values(
         least = 10 * len(values) * np.finfo(np.float64).eps * values[0]
         k = min(k, int(np.count_nonzero(values > least)))
         gaps[k - 1 :] = 1
-    if np.any(gaps[k - 1 : k] < _MIN_GAP):
+    if np.any(gaps[k - 1 : k] < MIN_GAP):
         raise ValueError(f"the variances of components {k} and {k + 1} are equal")
-    if (needs_each or selects) and np.any(gaps[:k] < _MIN_GAP):
+    if (needs_each or selects) and np.any(gaps[:k] < MIN_GAP):
         raise ValueError("the variances of two components are equal")
-    if is_scaled and values[k - 1] < _MIN_GAP * values[0]:
+    if is_scaled and values[k - 1] < MIN_GAP * values[0]:
         raise ValueError(f"component {k} consists of rounding errors, and is scaled")
 
 
@@ -305,7 +311,7 @@ def _select(step: Any, one: LinearMap, moments: Moments, total: Moments) -> Line
     is_constant = is_rounding(variance, int(n_rows), mean)
     if type(step) is VarianceThreshold:
         variance = np.where(is_constant, 0, variance)
-        if step.threshold and np.any(np.isclose(variance, step.threshold, _MIN_GAP, 0)):
+        if step.threshold and np.any(np.isclose(variance, step.threshold, MIN_GAP, 0)):
             raise ValueError("the variance of a column is equal to the threshold")
         mask = variance > step.threshold
     else:
@@ -319,7 +325,7 @@ def _select(step: Any, one: LinearMap, moments: Moments, total: Moments) -> Line
         ranks = np.where(np.isnan(scores), -np.inf, scores)
         if mask.any() and not mask.all():
             least, greatest = ranks[mask].min(), ranks[~mask].max()
-            if least == greatest or least - greatest < _MIN_GAP * abs(least):
+            if least == greatest or least - greatest < MIN_GAP * abs(least):
                 raise ValueError("the scores of a selected and another column are equal")
     if not mask.any():
         raise ValueError(f"the {type(step).__name__} selects no column")
