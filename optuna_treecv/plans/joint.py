@@ -430,6 +430,9 @@ class SumsPlan(JointPlan):
         """Raise an error for invalid parameters, as the estimator's ``fit`` does."""
         if self.parts.scaler is not None:
             self.parts.scaler._validate_params()
+        if not any(name in self.request.searched for name in self.parts.linear_parameters):
+            for _, step in self.parts.linear:
+                step._validate_params()
         if not any(name in self.request.searched for name in self.parts.parameters):
             last_step(candidate)._validate_params()
 

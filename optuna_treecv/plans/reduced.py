@@ -72,6 +72,8 @@ class ReducedFolds:
     ) -> Iterator[tuple[str, list[Any], list[int], LinearMaps]]:
         """Yield (setting, last steps, indices of the candidates, maps) for each setting."""
         for setting, indices in self._indices.items():
+            for step in self._steps[setting]:
+                step._validate_params()
             lasts = [self._lasts[index] for index in indices]
             ignores_zeros = ignores_zero_columns(lasts[0])
             maps = fit_linear_maps(

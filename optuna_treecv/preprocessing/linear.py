@@ -284,8 +284,8 @@ def _check_values(
     selects = any(type(other) not in (StandardScaler, *_DECOMPOSITIONS) for other in later)
     if ignores_zeros and not (is_scaled or selects):
         least = 10 * len(values) * np.finfo(np.float64).eps * values[0]
-        k = min(k, int(np.count_nonzero(values > least)))
-        gaps[k - 1 :] = 1
+        rank = int(np.count_nonzero(values > least))
+        gaps[max(rank - 1, 0) :] = 1  # the components without variance
     if np.any(gaps[k - 1 : k] < MIN_GAP):
         raise ValueError(f"the variances of components {k} and {k + 1} are equal")
     if (needs_each or selects) and np.any(gaps[:k] < MIN_GAP):

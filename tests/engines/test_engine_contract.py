@@ -25,6 +25,9 @@ from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_selection import f_regression
+from sklearn.feature_selection import SelectKBest
+from sklearn.feature_selection import SelectPercentile
 from sklearn.linear_model import Lasso
 from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import LogisticRegression
@@ -58,6 +61,24 @@ EXACT = [
     (LinearDiscriminantAnalysis(solver="lsqr"), {"shrinkage": 2.0}, {"shrinkage": 0.9}, {}),
     (LinearRegression(), {"fit_intercept": "no"}, {"fit_intercept": False}, {}),
     (QuadraticDiscriminantAnalysis(reg_param=0.1), {"reg_param": 2.0}, {"reg_param": 0.9}, {}),
+    (
+        make_pipeline(StandardScaler(), PCA(2), Ridge()),
+        {"pca__n_components": 1000},
+        {"pca__n_components": 3},
+        {},
+    ),
+    (
+        make_pipeline(SelectKBest(f_regression, k=3), PCA(2), StandardScaler(), Ridge()),
+        {"selectkbest__k": -1},
+        {"selectkbest__k": 2},
+        {},
+    ),
+    (
+        make_pipeline(SelectPercentile(percentile=60), RidgeClassifier()),
+        {"ridgeclassifier__alpha": -1.0},
+        {"ridgeclassifier__alpha": 300.0},
+        {},
+    ),
 ]
 CONVERGED = {"solver": "newton-cholesky", "tol": 1e-12}
 NEWTON = [
@@ -66,6 +87,12 @@ NEWTON = [
         make_pipeline(StandardScaler(), LogisticRegression()),
         {"logisticregression__C": -1.0},
         {"logisticregression__C": 0.003},
+        {f"logisticregression__{name}": value for name, value in CONVERGED.items()},
+    ),
+    (
+        make_pipeline(SelectKBest(k=3), StandardScaler(), LogisticRegression()),
+        {"selectkbest__k": -1},
+        {"selectkbest__k": 2},
         {f"logisticregression__{name}": value for name, value in CONVERGED.items()},
     ),
     (PoissonRegressor(), {"alpha": -1.0}, {"alpha": 30.0}, CONVERGED),
