@@ -99,6 +99,7 @@ _PENALISED = {
 
 
 _EACH_ROW = "it transforms each row independently"
+_MEANS = "they give the means and scales of each training set"
 _MOMENTS = "the moments of each training set give the columns that it keeps or computes"
 
 
@@ -143,7 +144,8 @@ def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
     for name, step in linear:
         reason = why_not_linear(step, last)
         kind = Kind.PER_FOLD if reason else Kind.FROM_SUMS
-        decisions.append(Decision(name, step, kind, reason or _MOMENTS))
+        found = _MEANS if type(step) is StandardScaler else _MOMENTS
+        decisions.append(Decision(name, step, kind, reason or found))
     return decisions
 
 
@@ -240,7 +242,7 @@ def _decide_for_sums(step: Any, learner: Any, later_steps: Sequence[Any]) -> tup
     )
     if acts_on_columns(step) and all(map(acts_on_columns, later_steps)) and not marks_missing:
         if kind is StandardScaler:
-            return Kind.FROM_SUMS, "they give the means and scales of each training set"
+            return Kind.FROM_SUMS, _MEANS
         statistic = step.strategy if kind is SimpleImputer else "range"
         return (Kind.FROM_SUMS, f"a training set changes only the {statistic} of each column")
     if why_not and acts_on_columns(step) and kind is not SimpleImputer:

@@ -51,6 +51,49 @@ class Breakage(NamedTuple):
 
 
 BREAKAGES = [
+    # Transformers that are fitted from moments.
+    Breakage(
+        "linear: a PCA with the moments of all rows",
+        "maps = [*map(partial(_decompose, step, check), maps, totals, eigen)]",
+        "maps = [*map(partial(_decompose, step, check), maps, totals[:1] * len(maps), eigen)]",
+        "test_linear_transformers::test_rows_and_labels_of_a_fold_do_not_change_its_model",
+    ),
+    Breakage(
+        "linear: a selector whose scores are those of the first fold",
+        "maps = [*map(partial(_select, step), maps, moments, totals)]",
+        "maps = [*map(partial(_select, step), maps, [*moments[:1]] * len(maps), totals)]",
+        "test_linear_transformers::test_scores_of_regressors_equal_those_of_fits",
+    ),
+    Breakage(
+        "linear: equal variances at the cut",
+        "if np.any(gaps[k - 1 : k] < MIN_GAP):",
+        "if np.any(gaps[k - 1 : k] < 0):",
+        "test_linear_transformers::test_equal_variances_at_the_cut_are_left_to_fits",
+    ),
+    Breakage(
+        "linear: tied scores",
+        "if least == greatest or least - greatest < MIN_GAP * abs(least):",
+        "if least - greatest < 0:",
+        "test_linear_transformers::test_tied_scores_are_left_to_fits",
+    ),
+    Breakage(
+        "linear: rounding errors that are scaled",
+        "if is_scaled and values[k - 1] < MIN_GAP * values[0]:",
+        "if is_scaled and values[k - 1] < 0:",
+        "test_linear_transformers::test_components_without_variance_have_no_effect_before_a_penalised_model",
+    ),
+    Breakage(
+        "linear: slices of a PCA keep the variance of the others",
+        "total = variances[k:].sum() + n_others * fitted.noise_variance_",
+        "total = variances[k:].sum() + 0 * n_others * fitted.noise_variance_",
+        "test_linear_transformers::test_fitted_slices_equal_fits",
+    ),
+    Breakage(
+        "linear: models share an array of another setting",
+        'return cached(f"{label} {name}", size, make)',
+        "return cached(name, size, make)",
+        "test_linear_transformers::test_a_search_over_numbers_of_columns_equals_grid_search",
+    ),
     # scikit-learn's searches by engines.
     Breakage(
         "accelerated: a model without a promise goes through an engine",

@@ -675,9 +675,11 @@ class NewtonPlan(SumsPlan):
         """Return the sentences about the cost, for ``explain()``."""
         folds = self.request.cross_validation.folds_in_words
         parameters = " and ".join(self.parts.parameters)
+        start = f"All {folds} start from the model of all {self.request.data.n_rows:,} rows"
+        if self.parts.linear:
+            start = f"The {self.request.data.n_rows:,} rows are transformed once per fold"
         return (
-            f"All {folds} start from the model of all {self.request.data.n_rows:,} rows, "
-            f"and all values of {parameters} are computed in one batch."
+            f"{start}, and all values of {parameters} are computed in one batch."
             f"{describe_ignored(self.parts.family.ignored)}"
         )
 
