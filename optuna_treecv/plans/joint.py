@@ -542,6 +542,7 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
         if why := parts.family.why_not(parts.last, replace(facts, n_features=1)):
             return why
         n_features = _n_reduced(request, parts, n_features)
+        facts = replace(facts, is_searched=False)  # folds are not solved jointly
     return parts.family.why_not(parts.last, replace(facts, n_features=n_features))
 
 

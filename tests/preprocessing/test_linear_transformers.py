@@ -120,6 +120,16 @@ def test_predictions_of_classifiers_equal_those_of_fits(pipeline):
     np.testing.assert_allclose(predicted, expected, atol=1e-3 if is_glm else 1e-9)
 
 
+def test_folds_may_select_other_columns():
+    noise = RNG.normal(size=N_ROWS)
+    selector = SelectKBest(f_regression, k=2)
+    selected = {
+        tuple(selector.fit(X[train], noise[train]).get_support()) for train, _ in CV.split(X)
+    }
+    assert len(selected) > 1
+    assert equal_scores(make_pipeline(selector, Ridge()), noise).method == "exact"
+
+
 def test_two_classes_and_linear_svc_equal_fits():
     labels = LABELS > 0
     pipeline = make_pipeline(PCA(3), LinearSVC(**TIGHT))
@@ -144,6 +154,7 @@ def test_float32_rows_and_growing_training_sets(reducer):
     [
         (make_pipeline(StandardScaler(), PCA(), Ridge()), "pca__n_components", [1, 3, 8]),
         (make_pipeline(SelectKBest(f_regression), Ridge()), "selectkbest__k", [1, 3, 8]),
+        (make_pipeline(SelectKBest(f_regression), PCA(2), Ridge()), "selectkbest__k", [2, 5, 8]),
         (make_pipeline(PCA(), LogisticRegression(**TIGHT)), "pca__n_components", [1, 3, 8]),
         (make_pipeline(PCA(), KNeighborsClassifier()), "pca__n_components", [1, 3, 8]),
         (make_pipeline(PCA(), SVC()), "pca__n_components", [1, 3, 8]),
