@@ -580,6 +580,15 @@ def cached_moments(
         yield _moments_of(train), _moments_of(test[0]) if test else None
 
 
+def moments_name(rows: PreparedRows) -> str:
+    """Return the name under which ``cached_moments`` caches the moments of rows and targets.
+
+    It is "rows and targets" only if these do not depend on weights or on codes of classes.
+    """
+    is_plain = rows.classes is None and rows.weights is None
+    return "rows and targets" if is_plain else "rows"
+
+
 def _moments_of(arrays: list[np.ndarray]) -> Moments:
     counts, weights, means, scatters = arrays
     return Moments(counts, weights, means, scatters, None)

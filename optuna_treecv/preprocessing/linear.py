@@ -37,6 +37,7 @@ from optuna_treecv.numerics.moments import cached_moments
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import mapped
 from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import moments_name
 from optuna_treecv.numerics.moments import Source
 from optuna_treecv.numerics.moments import total_of
 from optuna_treecv.numerics.spread import is_rounding
@@ -135,10 +136,12 @@ def is_random(step: PCA, n_trained: int, n_features: int) -> bool:
 class _Source(Source):
     """The moments that linear steps need: of each class if there are any, else of X and y."""
 
-    def __init__(self, rows: PreparedRows, needs_targets: bool) -> None:
-        classes, targets = (rows.classes, rows.targets) if needs_targets else (None, None)
-        n_groups = 1 if classes is None else len(classes)
-        n_targets = int(needs_targets and targets is not None and classes is None)
+    def __init__(self, rows: PreparedRows, needs_classes: bool) -> None:
+        n_groups = len(rows.classes) if needs_classes and rows.classes is not None else 1
+        has_one_target = rows.targets is not None and rows.targets.ndim == 1
+        n_targets = int(rows.classes is None and has_one_target)
+        # Without weights, the moments are those of linear regression.
+        self.name = moments_name(rows) if n_targets and rows.weights is None else "linear"
         rows = replace(rows, weights=None)
         super().__init__(rows, n_groups, True, n_targets, with_spread=False)
 
@@ -184,7 +187,8 @@ def fit_linear_maps(
         If rounding errors may change which columns or components are kept.
     """
     source = _Source(rows, any(hasattr(step, "score_func") for step in steps))
-    train = [of_set for of_set, _ in cached_moments(source, chunks, cached, "linear", n_threads)]
+    moments_of_sets = cached_moments(source, chunks, cached, source.name, n_threads)
+    train = [of_set for of_set, _ in moments_of_sets]
     n_inputs, column_maps = rows.n_features, rows.maps
     assert not isinstance(column_maps, LinearMaps)
     maps, name = [LinearMap(np.arange(n_inputs)) for _ in train], "eigenvectors"

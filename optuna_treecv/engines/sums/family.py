@@ -30,6 +30,7 @@ from optuna_treecv.numerics.moments import copy_rows
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import mapped
 from optuna_treecv.numerics.moments import Moments
+from optuna_treecv.numerics.moments import moments_name
 from optuna_treecv.numerics.moments import moments_of_folds
 from optuna_treecv.numerics.moments import Source
 from optuna_treecv.numerics.moments import TestedChunks
@@ -218,7 +219,8 @@ class MomentFamily(Family):
         if self.shared_cache is None:
             moments = moments_of_folds(self.source, chunks, cached, self._n_jobs, with_test)
         else:
-            moments = cached_moments(self.source, chunks, self.shared_cache, "rows", self._n_jobs)
+            shared, name = self.shared_cache, moments_name(self._rows)
+            moments = cached_moments(self.source, chunks, shared, name, self._n_jobs)
         if (maps := self._rows.maps) is not None:
             if isinstance(maps, LinearMaps) and self.shared_cache is not None:
                 maps = replace(maps, first=None)
