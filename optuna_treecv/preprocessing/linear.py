@@ -186,7 +186,10 @@ def fit_linear_maps(
     ValueError
         If rounding errors may change which columns or components are kept.
     """
-    source = _Source(rows, any(hasattr(step, "score_func") for step in steps))
+    has_scores = any(hasattr(step, "score_func") for step in steps)
+    source = _Source(rows, has_scores)
+    if has_scores and rows.classes is None and not source.n_targets:
+        raise ValueError("columns are scored by a single target")
     moments_of_sets = cached_moments(source, chunks, cached, source.name, n_threads)
     train = [of_set for of_set, _ in moments_of_sets]
     n_inputs, column_maps = rows.n_features, rows.maps
