@@ -35,12 +35,12 @@ from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.preprocessing.decisions import decisions_for
 from optuna_treecv.preprocessing.decisions import why_not_ahead
-from optuna_treecv.preprocessing.linear import FREE_PARAMETERS
-from optuna_treecv.preprocessing.linear import split_linear
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import Kind
 from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import steps_before
+from optuna_treecv.preprocessing.reducers import FREE_PARAMETERS
+from optuna_treecv.preprocessing.reducers import split_linear
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import FoldPairs

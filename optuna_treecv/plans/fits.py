@@ -24,7 +24,7 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import seeded
 from optuna_treecv.plans.fold_task import FirstSteps
 from optuna_treecv.plans.fold_task import FoldTask
-from optuna_treecv.preprocessing.prefixes import largest_sizes
+from optuna_treecv.preprocessing.reducers import largest_sizes
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.data import in_given_order

@@ -58,8 +58,8 @@ from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.incremental import keeping_rows
 from optuna_treecv.preprocessing.parts import naming_step
 from optuna_treecv.preprocessing.parts import steps_before
-from optuna_treecv.preprocessing.prefixes import narrowed
-from optuna_treecv.preprocessing.prefixes import widened
+from optuna_treecv.preprocessing.reducers import narrowed
+from optuna_treecv.preprocessing.reducers import widened
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import count_targets

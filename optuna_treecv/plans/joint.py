@@ -57,12 +57,12 @@ from optuna_treecv.plans.family import split_for_family
 from optuna_treecv.plans.fits import fit_fold_models
 from optuna_treecv.plans.reduced import ReducedFolds
 from optuna_treecv.preprocessing.fitted import Table
-from optuna_treecv.preprocessing.linear import FREE_PARAMETERS
-from optuna_treecv.preprocessing.linear import why_not_reduced
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import NotAheadError
 from optuna_treecv.preprocessing.parts import unshared
+from optuna_treecv.preprocessing.reducers import FREE_PARAMETERS
+from optuna_treecv.preprocessing.reducers import why_not_reduced
 from optuna_treecv.rows.data import in_given_order
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows

@@ -40,8 +40,6 @@ from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.incremental import check_incremental
 from optuna_treecv.estimators.incremental import is_incremental
 from optuna_treecv.estimators.incremental import NAIVE_BAYES
-from optuna_treecv.preprocessing.linear import split_linear
-from optuna_treecv.preprocessing.linear import why_not_linear
 from optuna_treecv.preprocessing.parts import adds_columns
 from optuna_treecv.preprocessing.parts import COMPOSED
 from optuna_treecv.preprocessing.parts import fills_categories
@@ -52,6 +50,8 @@ from optuna_treecv.preprocessing.parts import leaves_of
 from optuna_treecv.preprocessing.parts import ModelsFrom
 from optuna_treecv.preprocessing.parts import parts_of
 from optuna_treecv.preprocessing.parts import path_to
+from optuna_treecv.preprocessing.reducers import split_linear
+from optuna_treecv.preprocessing.reducers import why_not_linear
 
 #: Transformers that transform each row independently. The tag ``requires_fit=False`` of other
 #: transformers means that they learn nothing, but not that they process each row independently.
@@ -144,8 +144,8 @@ def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
     for name, step in linear:
         reason = why_not_linear(step, last)
         kind = Kind.PER_FOLD if reason else Kind.FROM_SUMS
-        found = _MEANS if type(step) is StandardScaler else _MOMENTS
-        decisions.append(Decision(name, step, kind, reason or found))
+        reason = reason or (_MEANS if type(step) is StandardScaler else _MOMENTS)
+        decisions.append(Decision(name, step, kind, reason))
     return decisions
 
 

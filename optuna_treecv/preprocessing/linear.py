@@ -17,18 +17,11 @@ import numpy as np
 from scipy.special import fdtrc
 from scipy.stats import f as f_distribution
 from sklearn.base import clone
-from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
 from sklearn.decomposition import TruncatedSVD
 from sklearn.decomposition._pca import _infer_dimension
 from sklearn.feature_selection import f_classif
-from sklearn.feature_selection import f_regression
 from sklearn.feature_selection import r_regression
-from sklearn.feature_selection import SelectFdr
-from sklearn.feature_selection import SelectFpr
-from sklearn.feature_selection import SelectFwe
-from sklearn.feature_selection import SelectKBest
-from sklearn.feature_selection import SelectPercentile
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.preprocessing import StandardScaler
 
@@ -42,95 +35,16 @@ from optuna_treecv.numerics.moments import Source
 from optuna_treecv.numerics.moments import total_of
 from optuna_treecv.numerics.spread import is_rounding
 from optuna_treecv.numerics.spread import RowIndices
+from optuna_treecv.preprocessing.reducers import FREE_PARAMETERS
+from optuna_treecv.preprocessing.reducers import MIN_GAP
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.maps import LinearMap
 from optuna_treecv.rows.maps import LinearMaps
 
-#: The transformers that reduce columns, and the parameter of each that a search may change.
-FREE_PARAMETERS: dict[type, str] = {
-    PCA: "n_components",
-    SelectFdr: "alpha",
-    SelectFpr: "alpha",
-    SelectFwe: "alpha",
-    SelectKBest: "k",
-    SelectPercentile: "percentile",
-    TruncatedSVD: "n_components",
-    VarianceThreshold: "threshold",
-}
 _DECOMPOSITIONS = PCA, TruncatedSVD
-
-#: Eigenvalues, scores and variances that differ by a smaller share than this may be in another
-#: order in scikit-learn, because of rounding errors.
-MIN_GAP = 1e-10
-
-# PCA(svd_solver="auto") is exact up to this number of columns, if there are at least ten times as
-# many rows, and up to this size of X.
-_MAX_COLUMNS_OF_AUTO, _MIN_ROWS_PER_COLUMN_OF_AUTO, _MAX_SIZE_OF_AUTO = 1000, 10, 500
 
 # The eigenvectors of all folds are cached if they take no more bytes.
 _MAX_BYTES = 2**27
-
-
-def split_linear(
-    steps: list[tuple[str, Any]],
-) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
-    """Divide the steps before a model where the first transformer reduces columns.
-
-    ``steps`` are pairs of a name and a transformer.
-    """
-    reduces = [type(step) in FREE_PARAMETERS for _, step in steps]
-    first = reduces.index(True) if any(reduces) else len(steps)
-    return steps[:first], steps[first:]
-
-
-def why_not_linear(step: Any, learner: Any) -> str:
-    """Return the reason why a transformer is not fitted from moments, or "" if it is."""
-    if type(step) not in FREE_PARAMETERS:
-        is_scaler = type(step) is StandardScaler
-        return "" if is_scaler else "it follows a transformer that is fitted per fold"
-    if type(step) is PCA and step.svd_solver not in ("auto", "full", "covariance_eigh"):
-        return f"svd_solver={step.svd_solver!r} is not exact; use svd_solver='full' instead"
-    if type(step) is TruncatedSVD and step.algorithm != "arpack":
-        return f"algorithm={step.algorithm!r} is not exact; use algorithm='arpack' instead"
-    if hasattr(step, "score_func"):
-        supported = [f_classif] if is_classifier(learner) else [f_regression, r_regression]
-        if step.score_func not in supported:
-            names = " and ".join(function.__name__ for function in supported)
-            return f"its score_func is not computed from sums over rows, as {names} would be"
-    return ""
-
-
-def why_not_reduced(steps: Sequence[tuple[str, Any]], n_trained: int, n_features: int) -> str:
-    """Return the reason why the shape of training sets rules out moments; "" if it does not.
-
-    Parameters
-    ----------
-    steps : sequence of (str, transformer)
-    n_trained : int
-        The number of rows of the smallest training set.
-    n_features : int
-        The number of columns before the steps.
-    """
-    if n_features >= n_trained:
-        return "X has at least as many columns as a training set has rows"
-    for name, step in steps:
-        if type(step) is PCA and is_random(step, n_trained, n_features):
-            return (
-                f"svd_solver='auto' of the PCA {name!r} draws random numbers for fewer than "
-                f"{_MIN_ROWS_PER_COLUMN_OF_AUTO} training rows per column; use svd_solver='full' "
-                "instead"
-            )
-    return ""
-
-
-def is_random(step: PCA, n_trained: int, n_features: int) -> bool:
-    """Return whether a PCA may draw random numbers for training sets of this shape."""
-    is_narrow = n_features <= _MAX_COLUMNS_OF_AUTO and (
-        n_trained >= _MIN_ROWS_PER_COLUMN_OF_AUTO * n_features
-    )
-    is_small = is_narrow or max(n_trained, n_features) <= _MAX_SIZE_OF_AUTO
-    is_exact = step.svd_solver in ("full", "covariance_eigh")
-    return not (is_exact or (step.svd_solver == "auto" and is_small))
 
 
 class _Source(Source):
@@ -246,7 +160,7 @@ def _eigen_of(
 def _decompose(
     step: Any,
     check: Callable[[np.ndarray, int], None],
-    one: LinearMap,
+    before: LinearMap,
     total: Moments,
     eigen: np.ndarray,
 ) -> LinearMap:
@@ -272,7 +186,7 @@ def _decompose(
     if getattr(step, "whiten", False):
         matrix = matrix / np.sqrt(variances[:k])
     offset = np.zeros(k) if type(step) is PCA else mean @ matrix
-    return one.then(mean, matrix, offset)
+    return before.then(mean, matrix, offset)
 
 
 def _check_values(
@@ -301,19 +215,19 @@ def _check_values(
         raise ValueError(f"component {k} consists of rounding errors, and is scaled")
 
 
-def _scale(step: StandardScaler, one: LinearMap, total: Moments) -> LinearMap:
+def _scale(step: StandardScaler, before: LinearMap, total: Moments) -> LinearMap:
     """Return the map, followed by a StandardScaler."""
-    d, n_rows = one.n_features, total.counts.sum()
+    d, n_rows = before.n_features, total.counts.sum()
     mean, variance = total.means[0, :d], total.scatters[0].diagonal()[:d] / n_rows
     scale = np.ones(d)
     if step.with_std:
         scale = np.where(is_rounding(variance, n_rows, mean), 1, np.sqrt(variance))
-    return one.then(mean, np.diag(1 / scale), np.zeros(d) if step.with_mean else mean / scale)
+    return before.then(mean, np.diag(1 / scale), np.zeros(d) if step.with_mean else mean / scale)
 
 
-def _select(step: Any, one: LinearMap, moments: Moments, total: Moments) -> LinearMap:
+def _select(step: Any, before: LinearMap, moments: Moments, total: Moments) -> LinearMap:
     """Return the map to the columns that a transformer selects."""
-    d, n_rows = one.n_features, float(total.counts.sum())
+    d, n_rows = before.n_features, float(total.counts.sum())
     mean, variance = total.means[0, :d], total.scatters[0].diagonal()[:d] / n_rows
     is_constant = is_rounding(variance, int(n_rows), mean)
     if type(step) is VarianceThreshold:
@@ -336,7 +250,7 @@ def _select(step: Any, one: LinearMap, moments: Moments, total: Moments) -> Line
                 raise ValueError("the scores of a selected and another column are equal")
     if not mask.any():
         raise ValueError(f"the {type(step).__name__} selects no column")
-    return one.select(np.flatnonzero(mask))
+    return before.select(np.flatnonzero(mask))
 
 
 def _scores(

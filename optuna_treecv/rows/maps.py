@@ -149,12 +149,12 @@ class LinearMaps:
     @property
     def n_features(self) -> int:
         """The number of mapped columns, of which those of some sets may be zeros."""
-        return max(one.n_features for one in self.maps)
+        return max(linear_map.n_features for linear_map in self.maps)
 
     @property
     def have_one_size(self) -> bool:
         """Whether the maps of all training sets have the same number of columns."""
-        return len({one.n_features for one in self.maps}) == 1
+        return len({linear_map.n_features for linear_map in self.maps}) == 1
 
     def apply(self, chunk: int, numbers: np.ndarray, is_centred: bool = True) -> np.ndarray:
         """Map prepared rows, or linear functions of them, for a chunk; see ``ColumnMaps.apply``.
