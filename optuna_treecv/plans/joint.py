@@ -535,9 +535,9 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
     if parts.linear:
         if is_sparse:
             return f"the rows before the step {parts.linear[0][0]!r} are sparse"
-        if cross_validation.n_folds > _MAX_FOLDS:
-            return f"transformers are fitted on each of more than {_MAX_FOLDS:,} folds"
-        if why := why_not_reduced(parts.linear, n_trained, n_features):
+        if not parts.family.maps_moments and cross_validation.n_folds > _MAX_FOLDS:
+            return f"rows are transformed for each of more than {_MAX_FOLDS:,} folds"
+        if why := why_not_reduced(parts.linear, n_trained, n_features, facts.n_folds):
             return why
         if why := parts.family.why_not(parts.last, replace(facts, n_features=1)):
             return why

@@ -43,6 +43,9 @@ from optuna_treecv.rows.maps import LinearMaps
 
 _DECOMPOSITIONS = PCA, TruncatedSVD
 
+# The same for scores of float32 columns, which scikit-learn computes in float32.
+_MIN_GAP_FLOAT32 = 1e-5
+
 # The eigenvectors of all folds are cached if they take no more bytes.
 _MAX_BYTES = 2**27
 
@@ -125,7 +128,8 @@ def fit_linear_maps(
         elif type(step) is StandardScaler:
             maps = [*map(partial(_scale, step), maps, totals)]
         else:
-            maps = [*map(partial(_select, step), maps, moments, totals)]
+            min_gap = _MIN_GAP_FLOAT32 if rows.X.dtype == np.float32 else MIN_GAP
+            maps = [*map(partial(_select, step, min_gap), maps, moments, totals)]
         name += f" {getattr(step, FREE_PARAMETERS.get(type(step), 'with_std'))!r}"
     n_columns = n_inputs if column_maps is None else column_maps.n_columns
     return LinearMaps(column_maps, n_columns, n_inputs, tuple(maps))
@@ -225,14 +229,16 @@ def _scale(step: StandardScaler, before: LinearMap, total: Moments) -> LinearMap
     return before.then(mean, np.diag(1 / scale), np.zeros(d) if step.with_mean else mean / scale)
 
 
-def _select(step: Any, before: LinearMap, moments: Moments, total: Moments) -> LinearMap:
+def _select(
+    step: Any, min_gap: float, before: LinearMap, moments: Moments, total: Moments
+) -> LinearMap:
     """Return the map to the columns that a transformer selects."""
     d, n_rows = before.n_features, float(total.counts.sum())
     mean, variance = total.means[0, :d], total.scatters[0].diagonal()[:d] / n_rows
     is_constant = is_rounding(variance, int(n_rows), mean)
     if type(step) is VarianceThreshold:
         variance = np.where(is_constant, 0, variance)
-        if step.threshold and np.any(np.isclose(variance, step.threshold, MIN_GAP, 0)):
+        if step.threshold and np.any(np.isclose(variance, step.threshold, min_gap, 0)):
             raise ValueError("the variance of a column is equal to the threshold")
         mask = variance > step.threshold
     else:
@@ -246,7 +252,7 @@ def _select(step: Any, before: LinearMap, moments: Moments, total: Moments) -> L
         ranks = np.where(np.isnan(scores), -np.inf, scores)
         if mask.any() and not mask.all():
             least, greatest = ranks[mask].min(), ranks[~mask].max()
-            if least == greatest or least - greatest < MIN_GAP * abs(least):
+            if least == greatest or least - greatest < min_gap * abs(least):
                 raise ValueError("the scores of a selected and another column are equal")
     if not mask.any():
         raise ValueError(f"the {type(step).__name__} selects no column")

@@ -47,6 +47,10 @@ MIN_GAP = 1e-10
 _MAX_COLUMNS_OF_AUTO, _MIN_ROWS_PER_COLUMN_OF_AUTO, _MAX_SIZE_OF_AUTO = 1000, 10, 500
 
 
+# The moments of all folds are in memory together.
+_MAX_BYTES = 2**28
+
+
 def split_linear(
     steps: list[tuple[str, Any]],
 ) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
@@ -76,7 +80,9 @@ def why_not_linear(step: Any, learner: Any) -> str:
     return ""
 
 
-def why_not_reduced(steps: Sequence[tuple[str, Any]], n_trained: int, n_features: int) -> str:
+def why_not_reduced(
+    steps: Sequence[tuple[str, Any]], n_trained: int, n_features: int, n_folds: int
+) -> str:
     """Return the reason why the shape of training sets rules out moments; "" if it does not.
 
     Parameters
@@ -86,7 +92,13 @@ def why_not_reduced(steps: Sequence[tuple[str, Any]], n_trained: int, n_features
         The number of rows of the smallest training set.
     n_features : int
         The number of columns before the steps.
+    n_folds : int
     """
+    if 8 * n_folds * (n_features + 1) ** 2 > _MAX_BYTES:
+        return (
+            f"the moments of {n_folds:,} folds of {n_features:,} columns take more than "
+            f"{_MAX_BYTES >> 20} MiB"
+        )
     if n_features >= n_trained:
         return "X has at least as many columns as a training set has rows"
     for name, step in steps:

@@ -60,9 +60,9 @@ BREAKAGES = [
     ),
     Breakage(
         "linear: a selector whose scores are those of the first fold",
-        "maps = [*map(partial(_select, step), maps, moments, totals)]",
-        "n = len(maps)\n"
-        "            maps = [*map(partial(_select, step), maps, moments[:1] * n, totals[:1] * n)]",
+        "maps = [*map(partial(_select, step, min_gap), maps, moments, totals)]",
+        "first = moments[:1] * len(maps), totals[:1] * len(maps)\n"
+        "            maps = [*map(partial(_select, step, min_gap), maps, *first)]",
         "test_linear_transformers::test_folds_may_select_other_columns",
     ),
     Breakage(
@@ -73,7 +73,7 @@ BREAKAGES = [
     ),
     Breakage(
         "linear: tied scores",
-        "if least == greatest or least - greatest < MIN_GAP * abs(least):",
+        "if least == greatest or least - greatest < min_gap * abs(least):",
         "if least - greatest < 0:",
         "test_linear_transformers::test_tied_scores_are_left_to_fits",
     ),

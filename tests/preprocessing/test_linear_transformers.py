@@ -273,6 +273,8 @@ def test_wide_rows_and_too_few_rows_per_column_are_left_to_fits():
     wide = RNG.normal(size=(60, 70))
     result = tree_cross_validate(make_pipeline(PCA(3), Ridge()), wide, Y[:60], cv=CV)
     assert (result.method, "at least as many columns" in result.why) == ("fit", True)
+    loo = tree_cross_validate(make_pipeline(PCA(3), Ridge()), np.tile(X, 30)[:, :200], Y, cv="loo")
+    assert "as many columns" in loo.why or "MiB" in loo.why
     many = RNG.normal(size=(800, 70))
     pipeline = make_pipeline(PCA(3, random_state=0), Ridge())
     result = tree_cross_validate(pipeline, many, many[:, 0], cv=CV)
