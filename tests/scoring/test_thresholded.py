@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+from pairs import pairs
 import pytest
 from sklearn import metrics
 from sklearn.datasets import make_classification
@@ -21,7 +22,7 @@ from optuna_treecv import thresholded
 from optuna_treecv import tree_cross_validate
 
 X, CODES = make_classification(
-    200, n_features=6, n_informative=4, weights=[0.8], flip_y=0.1, random_state=0
+    130, n_features=6, n_informative=4, weights=[0.8], flip_y=0.1, random_state=0
 )
 LABELS = np.where(CODES == 1, "rare", "common")  # in the order of the codes
 SPLITS = StratifiedKFold(4)
@@ -40,34 +41,41 @@ def neg_mean_cost(true, predicted, sample_weight):
     return -(cells * COSTS).sum() / sample_weight.sum()
 
 
+FUNCTIONS = {
+    "f1": metrics.f1_score,
+    "balanced_accuracy": metrics.balanced_accuracy_score,
+    "kappa": metrics.cohen_kappa_score,
+    "costs": neg_mean_cost,
+}
+
+
 @pytest.mark.parametrize(
-    ("metric", "function"),
-    [
-        ("f1", metrics.f1_score),
-        ("balanced_accuracy", metrics.balanced_accuracy_score),
-        (make_scorer(metrics.cohen_kappa_score), metrics.cohen_kappa_score),
-        (COSTS, neg_mean_cost),
-    ],
+    *pairs(
+        name=FUNCTIONS,
+        estimator=[LogisticRegression(tol=1e-9), RidgeClassifier()],
+        is_weighted=[False, True],
+    )
 )
-@pytest.mark.parametrize("estimator", [LogisticRegression(tol=1e-9), RidgeClassifier()])
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["unweighted", "weighted"])
-def test_no_threshold_has_a_better_score(estimator, metric, function, weights):
+def test_no_threshold_has_a_better_score(name, estimator, is_weighted):
+    metric = {"kappa": make_scorer(metrics.cohen_kappa_score), "costs": COSTS}.get(name, name)
+    # Metrics without a formula are computed at 100 thresholds.
+    n_rows = len(X) if name == "kappa" else 70
+    rows, y = X[:n_rows], CODES[:n_rows]
+    weights = WEIGHTS[:n_rows] if is_weighted else None
     options = {"cv": SPLITS, "sample_weight": weights}
-    result = tree_cross_validate(estimator, X, CODES, scoring=thresholded(metric), **options)
+    result = tree_cross_validate(estimator, rows, y, scoring=thresholded(metric), **options)
     has_probabilities = hasattr(estimator, "predict_proba")
     outputs = cross_val_predict(
         estimator,
-        *(X, CODES),
+        *(rows, y),
         cv=SPLITS,
         method="predict_proba" if has_probabilities else "decision_function",
         params=None if weights is None else {"sample_weight": weights},
     )
     outputs = outputs[:, 1] if has_probabilities else outputs
-    score_weights = np.ones(len(X)) if weights is None else weights
-    expected = by_loop(function, outputs, CODES == 1, score_weights)
-    # Metrics without a formula are computed at 100 thresholds.
-    is_slow = callable(metric)
-    assert result.mean == pytest.approx(expected, abs=0.03 if is_slow else 1e-9)
+    score_weights = np.ones(n_rows) if weights is None else weights
+    expected = by_loop(FUNCTIONS[name], outputs, y == 1, score_weights)
+    assert result.mean == pytest.approx(expected, abs=0.03 if name == "kappa" else 1e-9)
     assert result.mean <= expected + 1e-9
 
 

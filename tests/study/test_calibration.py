@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+from pairs import pairs
 import pandas as pd
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
@@ -25,7 +26,7 @@ X, CODES = make_classification(
 LABELS = np.array(["b", "a", "c"])[CODES]
 FOLDS = StratifiedKFold(4, shuffle=True, random_state=0)
 WEIGHTS = np.random.default_rng(0).integers(1, 4, len(X)).astype(float)
-FOREST = RandomForestClassifier(10, random_state=0)
+FOREST = RandomForestClassifier(5, random_state=0)
 LOGISTIC = LogisticRegression(tol=1e-9, max_iter=1000)
 
 
@@ -38,18 +39,16 @@ class OnlyProba(HistGradientBoostingClassifier):
 
 
 @pytest.mark.filterwarnings("error:all folds of trial")
-@pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
 @pytest.mark.parametrize(
-    ("estimator", "grid"),
-    [
-        (FOREST, {"max_depth": [3]}),
-        (LOGISTIC, {"C": [0.1]}),
-        (SVC(), {"C": [1.0]}),
-        (LinearSVC(tol=1e-9, max_iter=100_000), {"C": [0.1]}),
-    ],
+    *pairs(
+        estimator=[FOREST, LOGISTIC, SVC(), LinearSVC(tol=1e-9, max_iter=100_000)],
+        method=["sigmoid", "isotonic", "temperature"],
+        n_classes=[2, 3],
+    )
 )
-@pytest.mark.parametrize("y", [LABELS, LABELS == "a"], ids=["three classes", "two classes"])
-def test_they_are_those_of_scikit_learn(estimator, grid, y, method):
+def test_they_are_those_of_scikit_learn(estimator, method, n_classes):
+    y = LABELS if n_classes == 3 else LABELS == "a"
+    grid = {"max_depth": [3]} if estimator is FOREST else {"C": [0.1]}
     options = {"keep_outputs": "all"} if isinstance(estimator, SVC) else {}
     objective, study = searched(estimator, (X, y), grid, cv=FOLDS, **options)
     ours = objective.best_estimator(study, calibrate=method)

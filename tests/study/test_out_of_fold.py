@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import optuna
+from pairs import pairs
 import pandas as pd
 import pytest
 from sklearn.datasets import make_classification
@@ -39,7 +40,7 @@ X, CODES = make_classification(
 LABELS = np.array(["b", "a", "c"])[CODES]
 NUMBERS = X @ np.linspace(-1, 1, 8) + 0.1 * CODES
 FOLDS = KFold(4, shuffle=True, random_state=1)
-DEPTHS, TREES = {"max_depth": [2, 3]}, {"n_estimators": 8, "random_state": 0}
+DEPTHS, TREES = {"max_depth": [2, 3]}, {"n_estimators": 3, "random_state": 0}
 
 #: Estimators of all methods that give the models of ``fit``, their grids and outputs.
 CASES = [
@@ -75,9 +76,15 @@ def forest_study(**options):
 @pytest.mark.filterwarnings("error:all folds of trial")
 @pytest.mark.parametrize(("estimator", "grid", "methods"), CASES)
 def test_predictions_are_those_of_fits_on_equal_folds(estimator, grid, methods):
+    """Whether outputs are kept changes no score."""
     y = target_of(estimator)
-    options = {"keep_outputs": "all"} if isinstance(estimator, SVC) else {}
-    objective, study = searched(estimator, (X, y), grid, cv=FOLDS, **options)
+    kept, all_kept, not_kept = (
+        searched(estimator, (X, y), grid, cv=FOLDS, keep_outputs=keep_outputs)
+        for keep_outputs in ("auto", "all", False)
+    )
+    values = [[trial.value for trial in study.trials] for _, study in (kept, all_kept, not_kept)]
+    assert values[0] == values[1] == values[2]
+    objective, study = all_kept if isinstance(estimator, SVC) else kept
     estimator.set_params(**study.best_params)
     for method in methods:
         predicted = objective.predict_oof(study, method)
@@ -100,15 +107,6 @@ def test_predictions_of_the_tree_are_those_that_were_scored(cv):
         predicted = objective.predict_oof(study, method)
         np.testing.assert_array_equal(predicted, expected.astype(predicted.dtype))
     assert np.mean(objective.predict_oof(study) != y) == pytest.approx(study.best_value)
-
-
-@pytest.mark.parametrize(("estimator", "grid", "methods"), CASES)
-def test_keeping_outputs_changes_no_score(estimator, grid, methods):
-    data, scores = (X, target_of(estimator)), []
-    for keep_outputs in ("auto", "all", False):
-        objective, study = searched(estimator, data, grid, cv=FOLDS, keep_outputs=keep_outputs)
-        scores.append([trial.value for trial in study.trials])
-    assert scores[0] == scores[1] == scores[2]
 
 
 def test_outputs_that_were_not_kept_are_trained_again_with_a_warning():
@@ -258,13 +256,15 @@ def test_frames_of_joint_methods_have_each_test(estimator, grid, method, options
     assert n_tests == len(frame)
 
 
-@pytest.mark.parametrize("options", [{"cv": 4, "n_repeats": 2}, {"cv": TimeSeriesSplit(3)}])
-@pytest.mark.parametrize("method", ["predict", "predict_proba"])
 @pytest.mark.parametrize(
-    ("estimator", "grid"),
-    [(RandomForestClassifier(**TREES), DEPTHS), (AveragedSGDClassifier(), {"alpha": [0.01, 0.1]})],
+    *pairs(
+        estimator=[RandomForestClassifier(**TREES), AveragedSGDClassifier()],
+        method=["predict", "predict_proba"],
+        options=[{"cv": 4, "n_repeats": 2}, {"cv": TimeSeriesSplit(3)}],
+    )
 )
-def test_frames_do_not_depend_on_what_is_kept(estimator, grid, method, options):
+def test_frames_do_not_depend_on_what_is_kept(estimator, method, options):
+    grid = DEPTHS if hasattr(estimator, "max_depth") else {"alpha": [0.01, 0.1]}
     if method == "predict_proba" and not hasattr(estimator, method):
         method = "decision_function"
     kept, study = searched(estimator, (X, LABELS), grid, **options)

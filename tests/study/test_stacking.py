@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 import pickle
 
 import numpy as np
@@ -30,13 +31,18 @@ X, CODES = make_classification(
 LABELS = np.array(["b", "a", "c"])[CODES]
 ROWS, Y = make_regression(200, n_features=5, noise=20.0, random_state=0)
 FOLDS, SPLITS = KFold(4, shuffle=True, random_state=0), StratifiedKFold(4)
-FOREST, DEPTHS = RandomForestClassifier(6, random_state=0), {"max_depth": [2, 3, 5]}
+FOREST, DEPTHS = RandomForestClassifier(3, random_state=0), {"max_depth": [2, 3, 5]}
 NEIGHBORS = {"n_neighbors": [3, 8, 20]}
 
 
 def forests(y=LABELS, **options):
     options = {"cv": SPLITS, "scoring": "log_loss"} | options
     return searched(FOREST, (X, y), DEPTHS, **options)
+
+
+@cache
+def forests_of_three_classes():
+    return forests()
 
 
 def neighbors(**options):
@@ -47,7 +53,7 @@ def neighbors(**options):
 @pytest.mark.parametrize("passthrough", [False, True])
 @pytest.mark.parametrize("y", [LABELS, LABELS == "a"], ids=["three classes", "two classes"])
 def test_classifiers_are_those_of_scikit_learn(y, passthrough):
-    objective, study = forests(y)
+    objective, study = forests_of_three_classes() if y is LABELS else forests(y)
     final = LogisticRegression(max_iter=1000, tol=1e-8)
     ours = objective.ensemble(study, stack=final, passthrough=passthrough)
     members = [(name, RandomForestClassifier(**m.get_params())) for name, m in ours.estimators]
@@ -91,7 +97,7 @@ def test_folds_without_a_class_are_refused():
 
 @pytest.mark.parametrize("passthrough", [False, True])
 def test_the_score_is_that_of_final_estimators_on_other_folds(passthrough):
-    objective, study = forests()
+    objective, study = forests_of_three_classes()
     ensemble = objective.ensemble(study, stack=LogisticRegression(), passthrough=passthrough)
     columns = [objective.predict_oof(trial, "predict_proba") for trial in study.trials]
     table = np.hstack([*columns, X] if passthrough else columns)
@@ -159,7 +165,7 @@ def test_the_number_of_members_and_sparse_rows():
     ],
 )
 def test_refusals(stack, words):
-    objective, study = forests()
+    objective, study = forests_of_three_classes()
     with pytest.raises(ValueError, match=words):
         objective.ensemble(study, stack=stack)
 
