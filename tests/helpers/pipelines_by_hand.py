@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pandas as pd
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline
+from sklearn.utils import _safe_indexing
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -44,33 +53,86 @@ CITIES = ["Bern", "Graz", "Linz", "Ulm", "Nis", "Pau"]
 DAYS = ["mo", "tu", "su"]
 
 
-def by_hand(pipeline, X, y, paths):
-    """Train each fold's Pipeline along its path of the tree by ``partial_fit``, and score it."""
-    errors = []
-    for test, phases in paths:
-        *steps, last = clone(pipeline)
-        for i, rows in enumerate(phases):
-            known = {"classes": np.unique(y)} if i == 0 and is_classifier(last) else {}
-            labels = () if y is None else (y[rows],)
-            now = X[rows]
-            for step in steps:
-                now = step.partial_fit(now).transform(now)
-            last.partial_fit(now, *labels, **known)
-        now = X[test]
-        for step in steps:
-            now = step.transform(now)
-        errors.append(loss_of(last, now, None if y is None else y[test]))
-    return np.array(errors)
-
-
 def loss_of(model, X, y):
     if is_classifier(model):
         return np.mean(model.predict(X) != y)
     if y is not None:
         return np.mean((model.predict(X) - y) ** 2)
-    if isinstance(model, StreamingKMeans):
+    if hasattr(model, "transform"):
         return np.mean(model.transform(X).min(axis=1) ** 2)
     return -model.score_samples(X).mean()
+
+
+def by_hand(pipeline, X, y, paths, weights=None, loss=loss_of):
+    """Train each fold's Pipeline along its path of the tree by ``partial_fit``, and score it."""
+    errors = []
+    for test, phases in paths:
+        *steps, last = clone(pipeline) if isinstance(pipeline, Pipeline) else [clone(pipeline)]
+        prepare = preparing(make_pipeline(*steps, None), _safe_indexing(X, np.concatenate(phases)))
+        for i, rows in enumerate(phases):
+            known = {"classes": np.unique(y)} if i == 0 and is_classifier(last) else {}
+            known |= {} if weights is None else {"sample_weight": weights[rows]}
+            labels = () if y is None else (y[rows],)
+            last.partial_fit(prepare(_safe_indexing(X, rows), True), *labels, **known)
+        now = prepare(_safe_indexing(X, test), False)
+        errors.append(loss(last, now, None if y is None else y[test]))
+    return np.array(errors)
+
+
+def preparing(step, X):
+    """Return a function of rows, and of whether a step is trained on them before they pass it.
+
+    What has no ``partial_fit`` is fitted to the rows X, all training rows of a fold; imputers take
+    the means of the rows so far.
+    """
+    if step in (None, "passthrough"):
+        return lambda rows, is_new: rows
+    if isinstance(step, Pipeline):
+        parts = []
+        for one in step:
+            parts.append(preparing(one, X))
+            X = X if one in (None, "passthrough") else clone(one).fit_transform(X)
+        return lambda rows, is_new: reduce(lambda now, part: part(now, is_new), parts, rows)
+    if isinstance(step, ColumnTransformer | FeatureUnion):
+        return preparing_branches(step, X)
+    seen = []
+
+    def fill(rows, is_new):
+        seen.extend([rows] if is_new else [])
+        known = np.vstack(seen)
+        counts = np.maximum((~np.isnan(known)).sum(axis=0), 1)
+        return np.where(np.isnan(rows), np.nansum(known, axis=0) / counts, rows)
+
+    def train(rows, is_new):
+        return (step.partial_fit(rows) if is_new else step).transform(rows)
+
+    if isinstance(step, SimpleImputer) and step.strategy == "mean":
+        return fill
+    if hasattr(step, "partial_fit"):
+        return train
+    fitted = step.fit(X)
+    return lambda rows, is_new: fitted.transform(rows)
+
+
+def preparing_branches(step, X):
+    """Return a function as ``preparing`` does, which joins what branches make of the rows."""
+    fitted = clone(step).fit(X)
+    is_sparse = sparse.issparse(fitted.transform(X))
+    parts = [(slice(None), preparing(one, X)) for _, one in getattr(step, "transformer_list", [])]
+    given = {name: one for name, one, _ in getattr(step, "transformers", [])}
+    for name, _, columns in getattr(fitted, "transformers_", []):
+        one = given.get(name, getattr(step, "remainder", None))
+        if one != "drop" and len(columns):
+            part = clone(one) if hasattr(one, "fit") else one
+            parts.append((columns, preparing(part, _safe_indexing(X, columns, axis=1))))
+
+    def prepare(rows, is_new):
+        blocks = [part(_safe_indexing(rows, columns, axis=1), is_new) for columns, part in parts]
+        if is_sparse:
+            return sparse.hstack([sparse.csr_array(block) for block in blocks], format="csr")
+        return np.hstack([b.toarray() if sparse.issparse(b) else b for b in blocks])
+
+    return prepare
 
 
 def rows_on_different_scales():

@@ -12,7 +12,6 @@ import optuna
 from pairs import pairs
 from pipelines_by_hand import by_hand
 from pipelines_by_hand import CLASSIFIERS
-from pipelines_by_hand import loss_of
 from pipelines_by_hand import name_of
 from pipelines_by_hand import REGRESSORS
 from pipelines_by_hand import rows_on_different_scales
@@ -286,29 +285,6 @@ def gaps(rows):
     return X, y
 
 
-def filled_by_hand(pipeline, X, y, paths, is_scaled):
-    """Fill in the means of the values known so far, scale by partial_fit, and train."""
-    errors = []
-    for test, phases in paths:
-        scaler, last = StandardScaler(), clone(pipeline[-1])
-        seen = np.empty((0, X.shape[1]))
-
-        def prepare(part, means, scaler=scaler):
-            part = np.where(np.isnan(part), means, part)
-            return scaler.transform(part) if is_scaled else part
-
-        for i, rows in enumerate(phases):
-            known = {"classes": np.unique(y)} if i == 0 and is_classifier(last) else {}
-            seen = np.vstack([seen, X[rows]])
-            with np.errstate(invalid="ignore"):
-                means = np.nansum(seen, axis=0) / np.maximum((~np.isnan(seen)).sum(axis=0), 1)
-            if is_scaled:
-                scaler.partial_fit(np.where(np.isnan(X[rows]), means, X[rows]))
-            last.partial_fit(prepare(X[rows], means), y[rows], **known)
-        errors.append(loss_of(last, prepare(X[test], means), y[test]))
-    return np.array(errors)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
@@ -335,7 +311,7 @@ def test_missing_values_become_the_mean_of_those_seen(
     found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == "treecv"
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
-    right = filled_by_hand(pipeline, X, y, paths, is_scaled)
+    right = by_hand(pipeline, X, y, paths)
     np.testing.assert_allclose(found.test_score, right, rtol=1e-8)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ids import said
 import numpy as np
 import optuna
-from pipelines_by_hand import loss_of
+from pipelines_by_hand import by_hand
 from pipelines_by_hand import rows_on_different_scales
 from pipelines_by_hand import SEED
 from pipelines_by_hand import table_of_kinds_and_numbers
@@ -67,21 +67,6 @@ def table():
     return table_of_kinds_and_numbers()
 
 
-def encoded_by_fold(pipeline, X, y, paths):
-    """Fit the steps on the training rows of each fold, and train the learner along the tree."""
-    errors = []
-    for test, phases in paths:
-        *steps, last = clone(pipeline)
-        before = Pipeline([(str(i), step) for i, step in enumerate(steps)])
-        take = X.iloc.__getitem__ if hasattr(X, "iloc") else X.__getitem__
-        before.fit(take(np.concatenate(phases)))
-        for i, rows in enumerate(phases):
-            known = {"classes": np.unique(y)} if i == 0 and is_classifier(last) else {}
-            last.partial_fit(before.transform(take(rows)), y[rows], **known)
-        errors.append(loss_of(last, before.transform(take(test)), y[test]))
-    return np.array(errors)
-
-
 ONCE = {
     "one-hot": make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), ["city", "day"]), ("passthrough", ["count"])
@@ -134,7 +119,7 @@ def test_categories_may_be_encoded_once(steps, estimator, n_folds, table, traini
     assert compiled_part(pipeline) is estimator
     found = tree_cross_validate(pipeline, X, y, cv=n_folds, stratify=False, random_state=SEED)
     paths = training_paths(len(X), n_folds, random_state=SEED)
-    expected = encoded_by_fold(pipeline, X, y, paths)
+    expected = by_hand(pipeline, X, y, paths)
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
     predicted = tree_cross_val_predict(
         pipeline, X, y, cv=n_folds, stratify=False, random_state=SEED
@@ -295,41 +280,6 @@ def running_branch(kind):
     }[kind]()
 
 
-class Branch:
-    """A branch by hand: the rows of its columns as a model sees them that has seen some phases."""
-
-    def __init__(self, kind, X, trained):
-        self.kind, self.X = kind, X
-        self.seen = np.empty((0, X.shape[1]))
-        self.scaler = StandardScaler(with_mean=kind != "divided", with_std=kind != "centred")
-        if kind == "kinds":
-            self.encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-            self.encoder.fit(X[trained])
-
-    def see(self, rows):
-        if self.kind in ("kinds", "as it is"):
-            return
-        self.seen = np.vstack([self.seen, self.X[rows]])
-        counts = (~np.isnan(self.seen)).sum(axis=0)
-        self.means = np.nansum(self.seen, axis=0) / np.maximum(counts, 1)
-        if self.kind != "imputed":
-            self.scaler.partial_fit(self.filled(rows))
-
-    def filled(self, rows):
-        return np.where(np.isnan(self.X[rows]), self.means, self.X[rows])
-
-    def of(self, rows):
-        if self.kind == "kinds":
-            return self.encoder.transform(self.X[rows])
-        if self.kind == "as it is":
-            return self.X[rows]
-        return (
-            self.filled(rows)
-            if self.kind == "imputed"
-            else self.scaler.transform(self.filled(rows))
-        )
-
-
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(st.data())
@@ -366,16 +316,7 @@ def test_any_mixture_of_steps_is_that_by_hand(data):
     most_dense = data.draw(st.sampled_from([0, 96]))
     with patch("optuna_treecv.preprocessing.fitted._MOST_DENSE", most_dense):
         found = tree_cross_validate(pipeline, X, y, **options).test_score
-    right = []
-    for test, phases in paths_of(n_rows, n_folds, order, random_state=SEED):
-        trained = np.concatenate(phases)
-        branches = [Branch(kinds[int(i)], parts[int(i)], trained) for i, _, _ in kept]
-        model = clone(learner)
-        for rows in phases:
-            for branch in branches:
-                branch.see(rows)
-            model.partial_fit(np.hstack([branch.of(rows) for branch in branches]), y[rows])
-        right.append(loss_of(model, np.hstack([branch.of(test) for branch in branches]), y[test]))
+    right = by_hand(pipeline, X, y, paths_of(n_rows, n_folds, order, random_state=SEED))
     np.testing.assert_allclose(found, right, rtol=1e-8)
 
 

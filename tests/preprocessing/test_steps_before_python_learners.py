@@ -8,9 +8,9 @@ import re
 import numpy as np
 import optuna
 import pandas as pd
+from pipelines_by_hand import by_hand
 from pipelines_by_hand import CITIES
 from pipelines_by_hand import DAYS
-from pipelines_by_hand import loss_of
 from pipelines_by_hand import table_of_kinds_and_numbers
 import pytest
 from scipy import sparse
@@ -93,64 +93,17 @@ def found_categories(**options):
     return OneHotEncoder(handle_unknown="ignore", **options)
 
 
-def by_hand(branches, learner, X, y, paths, joined=np.hstack):
-    """Train each fold along its path of the tree, and score it.
-
-    ``branches`` are pairs of columns and steps. A step without ``partial_fit`` is fitted on all
-    training rows of the fold, the others are trained phase by phase. A branch without columns
-    gets what the branches before it return.
-    """
-    errors = []
-    for test, phases in paths:
-        model = clone(learner)
-        parts = [(columns, [clone(step) for step in steps]) for columns, steps in branches]
-        trained = np.concatenate(phases)
-        for columns, steps in parts:
-            now = X[columns].iloc[trained] if columns else None
-            for step in steps:
-                if not hasattr(step, "partial_fit"):
-                    now = step.fit_transform(now)
-
-        def after(rows, is_new=False, parts=parts):
-            blocks = []
-            for columns, steps in parts:
-                now = X[columns].iloc[rows] if columns else joined(blocks)
-                for step in steps:
-                    if is_new and hasattr(step, "partial_fit"):
-                        step.partial_fit(now)
-                    now = step.transform(now)
-                now = now.toarray() if sparse.issparse(now) and joined is np.hstack else now
-                blocks = [*blocks, now] if columns else [now]
-            return joined(blocks)
-
-        for i, rows in enumerate(phases):
-            known = {"classes": np.unique(y)} if i == 0 and is_classifier(model) else {}
-            model.partial_fit(after(rows, is_new=True), y[rows], **known)
-        errors.append(loss_of(model, after(test), y[test]))
-    return np.array(errors)
-
-
-def check(pipeline, branches, X, y, paths, **options):
+def check(pipeline, X, y, paths, **options):
     """Compare the folds with those by hand; the tree is that of ``paths``."""
-    found = tree_cross_validate(
-        pipeline, X, y, cv=len(paths), stratify=False, random_state=SEED, **options
-    )
+    options |= {"cv": len(paths), "stratify": False, "random_state": SEED}
+    found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == "treecv"
     assert isinstance(split(pipeline), DividedPipeline)
-    expected = by_hand(branches, pipeline[-1], X, y, paths)
+    expected = by_hand(pipeline, X, y, paths)
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
-    predicted = tree_cross_val_predict(
-        pipeline, X, y, cv=len(paths), stratify=False, random_state=SEED, **options
-    )
-    losses = [
-        np.mean(
-            predicted[test] != y[test]
-            if is_classifier(pipeline)
-            else (predicted[test] - y[test]) ** 2
-        )
-        for test, _ in paths
-    ]
-    np.testing.assert_allclose(losses, expected, rtol=1e-9)
+    predicted = tree_cross_val_predict(pipeline, X, y, **options)
+    losses = predicted != y if is_classifier(pipeline) else (predicted - y) ** 2
+    np.testing.assert_allclose([np.mean(losses[test]) for test, _ in paths], expected, rtol=1e-9)
 
 
 def labels_for(learner, y):
@@ -183,7 +136,7 @@ def test_folds_are_those_of_steps_inside_each_fold(learner, order, n_folds, tabl
         y = y > 0
     pipeline = make_pipeline(prepared(BRANCHES), learner)
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
-    check(pipeline, BRANCHES.values(), X, y, paths, order=order)
+    check(pipeline, X, y, paths, order=order)
 
 
 @pytest.mark.slow
@@ -200,7 +153,7 @@ def test_running_steps_may_follow_each_other(tail, nested, table, training_paths
     steps = [make_pipeline(*tail), "passthrough"] if nested else tail
     pipeline = make_pipeline(prepared(branches), *steps, learner)
     paths = training_paths(len(X), 4, random_state=SEED)
-    check(pipeline, [*branches.values(), ([], tail)], X, y, paths)
+    check(pipeline, X, y, paths)
 
 
 @pytest.mark.slow
@@ -223,16 +176,7 @@ def test_sparse_rows_keep_their_form(table, training_paths):
 
     tree_cross_validate(pipeline, X, y, cv=4, scoring=look)
     assert all(sparse.issparse(rows) for rows in seen)
-    paths = training_paths(len(X), 4, random_state=SEED)
-
-    def joined(blocks):
-        return sparse.hstack(blocks, format="csr")
-
-    found = tree_cross_validate(pipeline, X, y, cv=4, random_state=SEED)
-    expected = by_hand(
-        [*branches.values(), ([], [MaxAbsScaler()])], learner, X, y, paths, joined=joined
-    )
-    np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
+    check(pipeline, X, y, training_paths(len(X), 4, random_state=SEED))
 
 
 @pytest.mark.slow
@@ -258,7 +202,7 @@ def test_other_learners_need_the_categories(learner, table, training_paths):
         return
     result = tree_cross_validate(make_pipeline(found, learner), X, y, cv=3)
     assert (result.method, why in result.why) == ("fit", True)
-    check(pipeline, branches.values(), X, y, training_paths(len(X), 4, random_state=SEED))
+    check(pipeline, X, y, training_paths(len(X), 4, random_state=SEED))
 
 
 @pytest.mark.parametrize("learner", [SGDClassifier(max_iter=1, random_state=0), MultinomialNB()])
@@ -272,11 +216,7 @@ def test_a_given_vocabulary_is_done_once(learner, training_paths):
     found = tree_cross_validate(
         pipeline, X, y, cv=6, method="treecv", stratify=False, random_state=SEED
     )
-    frame = pd.DataFrame({"text": X})
-    flat = FunctionTransformer(lambda rows: rows["text"])
-    paths = training_paths(60, 6, random_state=SEED)
-    joined = sparse.hstack
-    expected = by_hand([(["text"], [flat, counter])], learner, frame, y, paths, joined)
+    expected = by_hand(pipeline, X, y, training_paths(60, 6, random_state=SEED))
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 
@@ -285,11 +225,9 @@ def test_branches_of_a_union(table, training_paths):
     X, y = table
     numbers = X[["size", "width"]]
     union = make_union(StandardScaler(), make_pipeline(PolynomialFeatures(2), MaxAbsScaler()))
-    both = ["size", "width"]
-    branches = [(both, [StandardScaler()]), (both, [PolynomialFeatures(2), MaxAbsScaler()])]
     learner = SGDRegressor(max_iter=1, random_state=0)
     paths = training_paths(len(X), 4, random_state=SEED)
-    check(make_pipeline(union, learner), branches, numbers, y, paths)
+    check(make_pipeline(union, learner), numbers, y, paths)
 
 
 @pytest.mark.slow
@@ -303,7 +241,7 @@ def test_rows_too_wide_for_the_kernels_are_scaled_in_python(training_paths):
     found = tree_cross_validate(pipeline, wide, y, cv=4, random_state=SEED)
     assert "compiled scaling supports rows with at most 2047 columns, got 2050" in found.why
     paths = training_paths(40, 4, random_state=SEED)
-    expected = by_hand([(columns, [StandardScaler()])], pipeline[-1], wide, y, paths)
+    expected = by_hand(pipeline, wide, y, paths)
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 
@@ -588,16 +526,7 @@ def test_weights_reach_the_learner(table, training_paths):
     pipeline = make_pipeline(steps, SGDRegressor(max_iter=1, random_state=0))
     options = {"cv": 4, "random_state": SEED, "score_weight": None}
     found = tree_cross_validate(pipeline, X, y, sample_weight=weights, **options)
-    once = clone(steps).set_params(maxabsscaler="passthrough").fit_transform(X)
-    expected = []
-    for test, phases in training_paths(120, 4, random_state=SEED):
-        scaler, model = MaxAbsScaler(), clone(pipeline[-1])
-        for rows in phases:
-            scaler.partial_fit(once[rows, -1:])
-            now = np.hstack([once[rows, :-1], scaler.transform(once[rows, -1:])])
-            model.partial_fit(now, y[rows], sample_weight=weights[rows])
-        now = np.hstack([once[test, :-1], scaler.transform(once[test, -1:])])
-        expected.append(loss_of(model, now, y[test]))
+    expected = by_hand(pipeline, X, y, training_paths(120, 4, random_state=SEED), weights)
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
 
 

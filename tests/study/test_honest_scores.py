@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 import pickle
@@ -58,12 +59,18 @@ from optuna_treecv.study.records import KnownScores
 X, Y = load_breast_cancer(return_X_y=True)
 X, LABELS = scale(X)[:240], np.array(["benign", "malignant"])[Y[:240]]
 NUMBERS = tuple(part[:200] for part in load_diabetes(return_X_y=True))
-NEIGHBORS = {"n_neighbors": list(range(1, 40))}
+NEIGHBORS = {"n_neighbors": list(range(1, 31))}
 
 
 def searched(estimator, grid, data=(X, LABELS), **options):
     """Return an objective and a study over a grid."""
     return studies.searched(estimator, data, grid, **{"cv": 5} | options)
+
+
+@cache
+def neighbors():
+    """Return the objective and the study of several tests, which change neither."""
+    return searched(KNeighborsClassifier(), NEIGHBORS)
 
 
 # What is held.
@@ -181,13 +188,13 @@ def test_of_nothing_but_noise_little_is_left(options):
 
 
 def test_the_result_says_what_it_is():
-    objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
+    objective, study = neighbors()
     honest = objective.honest(study, level=0.9)
     assert honest.value == study.best_value < honest.mean
     assert honest.trial.number == study.best_trial.number
     assert honest.interval.low < honest.mean < honest.interval.high
     assert honest.by == "rows" and honest.left_out == [] and honest.note == ""
-    assert 1 < honest.n_contenders <= 39
+    assert 1 < honest.n_contenders <= 30
     assert "5 fold models" in honest.interval.target and honest.interval.level == 0.9
     assert repr(honest).startswith(f"Honest(mean={honest.mean:.6g}, low=")
     assert objective.honest(study, level=0.9).mean == honest.mean  # one seed
@@ -195,7 +202,7 @@ def test_the_result_says_what_it_is():
 
 def test_scores_are_corrected_downwards():
     objective, study = searched(KNeighborsClassifier(), NEIGHBORS, scoring="accuracy")
-    errors, same = searched(KNeighborsClassifier(), NEIGHBORS)
+    errors, same = neighbors()
     honest = objective.honest(study)
     assert honest.mean == pytest.approx(1 - errors.honest(same).mean, abs=2e-3)
     assert honest.mean < honest.value and honest.interval.low < honest.interval.high
@@ -221,7 +228,7 @@ def test_a_store_corrects_by_folds_as_the_objective_does(tmp_path):
 
 
 def test_simpler_ones_are_corrected_as_they_are_chosen():
-    objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
+    objective, study = neighbors()
     honest = objective.honest(study, rule="one_se", simpler={"n_neighbors": "larger"})
     assert honest.trial.params["n_neighbors"] > study.best_params["n_neighbors"]
     assert honest.mean != objective.honest(study).mean
@@ -507,8 +514,7 @@ def test_scores_of_folds_decide_where_rows_have_none():
 
 
 def test_ensembles_of_linear_models_may_average_folds():
-    grid = {"alpha": [0.01, 1.0], "loss": ["squared_error"]}
-    objective, study = searched(AveragedSGDRegressor(), {"alpha": grid["alpha"]}, NUMBERS)
+    objective, study = searched(AveragedSGDRegressor(), {"alpha": [0.01, 1.0]}, NUMBERS)
     ensemble = objective.ensemble(study, kind="kfold_average")
     member = objective.best_estimator(study.best_trial, kind="kfold_average")
     name = f"trial_{study.best_trial.number}"
@@ -574,9 +580,9 @@ def test_few_trials_are_read_where_each_has_many_scores(monkeypatch):
 
 
 def test_an_objective_gives_advice():
-    objective, study = searched(KNeighborsClassifier(), NEIGHBORS)
+    objective, study = neighbors()
     assert str(objective.advise(study)).startswith(
-        "The standard deviation of the true means of 39 trials is 0.0"
+        "The standard deviation of the true means of 30 trials is 0.0"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from pipelines_by_hand import by_hand
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.base import ClassifierMixin
@@ -21,7 +22,6 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.preprocessing import MinMaxScaler
@@ -35,30 +35,6 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv.estimators.base import seeded
 
 SEED = 11
-
-
-def replay(estimator, X, y, paths, score):
-    """Train k models independently, each along its path of Algorithm 1 from the first row on."""
-    scores = []
-    for test, phases in paths:
-        model = clone(estimator)
-        for i, rows in enumerate(phases):
-            classes = {"classes": np.unique(y)} if i == 0 and is_classifier(model) else {}
-            by_hand(model, X[rows], None if y is None else y[rows], **classes)
-        scores.append(score(model, X[test], None if y is None else y[test]))
-    return np.array(scores)
-
-
-def error(model, X, y):
-    return np.mean(model.predict(X) != y)
-
-
-def squared_error(model, X, y):
-    return np.mean((model.predict(X) - y) ** 2)
-
-
-def squared_distance(model, X, _):
-    return np.mean(model.transform(X).min(axis=1) ** 2)
 
 
 def test_data_frames_stay_data_frames(binary):
@@ -144,25 +120,8 @@ def test_classes_that_come_late(estimator, scoring, n_folds, training_paths):
     paths = training_paths(len(X), n_folds, shuffle=False)
     assert any(len(set(y[phases[0]])) < 4 for _, phases in paths)
     fitted = seeded(clone(estimator), SEED)
-    expected = replay(fitted, X, y, paths, score)
+    expected = by_hand(fitted, X, y, paths, loss=score)
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-9)
-
-
-def by_hand(model, X, y, classes=None):
-    """Train an estimator on one phase; a Pipeline step by step."""
-    *transformers, last = model if isinstance(model, Pipeline) else [model]
-    for step in transformers:
-        if step in (None, "passthrough"):
-            continue
-        if isinstance(step, Pipeline):
-            for inner in step:
-                X = inner.partial_fit(X).transform(X)
-        elif hasattr(step, "partial_fit"):
-            X = step.partial_fit(X).transform(X)
-        else:
-            X = step.fit_transform(X)
-    named = {} if classes is None else {"classes": classes}
-    last.partial_fit(X, *([] if y is None else [y]), **named)
 
 
 SGD = SGDClassifier(max_iter=1, tol=None)
@@ -195,14 +154,11 @@ def test_scores_equal_those_of_phases_trained_by_hand(
     estimator = ESTIMATORS[name]
     X, y = make_data(31, 5)
     X = X * 7 + 3
-    if name == "clusters":
-        y, score = None, squared_distance
-    else:
-        score = error if is_classifier(estimator) else squared_error
+    y = None if name == "clusters" else y
     options = {"cv": n_folds, "order": order, "stratify": False, "random_state": SEED}
     ours = tree_cross_validate(estimator, X, y, n_epochs=1, **options)
     paths = training_paths(len(X), n_folds, order, random_state=SEED)
-    expected = replay(seeded(clone(estimator), SEED), X, y, paths, score)
+    expected = by_hand(seeded(clone(estimator), SEED), X, y, paths)
     np.testing.assert_allclose(ours.test_score, expected, rtol=1e-12)
     if y is None:
         return
