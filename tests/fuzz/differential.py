@@ -1,14 +1,13 @@
 """Random evaluations against independent computations of the same numbers.
 
     python tests/fuzz/differential.py --size 1000 --seed 1
-    python tests/fuzz/differential.py --seed 1 --kind grids --size 5000
+    python tests/fuzz/differential.py --seed 1 --kind fits --size 5000
     python tests/fuzz/differential.py --seed 1 --only fits:1234     one case, in full
 
 The kinds of cases, and what each is compared with:
 
 * fits: any estimator, steps, splitter, scores and rows; ``cross_validate`` of scikit-learn;
 * pooled: out-of-fold predictions and pooled scores; ``cross_val_predict``;
-* sums: exact folds; a direct fit on each training set;
 * forest: trees grown together; a direct fit of each;
 * ensembles: numbers and sizes of trees of ensembles; ``cross_validate`` of each candidate;
 * replays: tree, chain and standard; training by hand with ``partial_fit``, phase by phase;
@@ -17,11 +16,9 @@ The kinds of cases, and what each is compared with:
 * lanes: estimators evaluated side by side; each of them alone;
 * truncations: forests cut at a depth; their trees followed by hand;
 * races: ensembles that a study prunes while they grow; ``cross_validate``;
-* grids: searches over values of mixed types; ``GridSearchCV``;
 * searches: repeated and failing candidates, scorers that fail, lists of grids; scikit-learn's;
 * routing: metadata that is requested; ``cross_validate``;
 * parquet: files with times and categories; ``cross_validate`` of the frame they hold;
-* remote: rows on a cluster of Dask; the same rows in memory;
 * texts: wide sparse rows; fits that have converged;
 * leaks: one fold with some of its rows and labels changed; the same fold before.
 
@@ -47,8 +44,6 @@ from differential_cases.ensembles import ensembles  # noqa: E402
 from differential_cases.folds import fits  # noqa: E402
 from differential_cases.folds import forest  # noqa: E402
 from differential_cases.folds import pooled  # noqa: E402
-from differential_cases.folds import sums  # noqa: E402
-from differential_cases.grids import grids  # noqa: E402
 from differential_cases.growth import races  # noqa: E402
 from differential_cases.growth import truncations  # noqa: E402
 from differential_cases.leaks import leaks  # noqa: E402
@@ -59,7 +54,6 @@ from differential_cases.searches import searches  # noqa: E402
 from differential_cases.shared import lanes  # noqa: E402
 from differential_cases.shared import shared  # noqa: E402
 from differential_cases.sources import parquet  # noqa: E402
-from differential_cases.sources import remote  # noqa: E402
 from differential_cases.sources import texts  # noqa: E402
 import numpy as np
 import optuna
@@ -68,8 +62,8 @@ from threadpoolctl import threadpool_limits  # noqa: E402
 KINDS: dict[str, Callable[[Case], None]] = {
     one.__name__: one
     for one in (
-        *(fits, pooled, sums, forest, ensembles, truncations, races, replays, tables, shared),
-        *(lanes, grids, searches, routing, parquet, remote, texts, leaks),
+        *(fits, pooled, forest, ensembles, truncations, races, replays, tables, shared),
+        *(lanes, searches, routing, parquet, texts, leaks),
     )
 }
 

@@ -12,12 +12,8 @@ from sklearn.linear_model import Lasso
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.metrics import get_scorer
-from sklearn.naive_bayes import BernoulliNB
-from sklearn.naive_bayes import ComplementNB
-from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import has_fit_parameter
@@ -155,24 +151,6 @@ def score_of_all(name: str, y: Any, predicted: Any) -> float:
     if np.ndim(wide) == 2 and wide.shape[1] == 2 and np.ndim(y) == 1:
         wide = wide[:, 1]  # as scorers pass the probabilities of two classes
     return float(scorer._sign * scorer._score_func(y, wide, **scorer._kwargs))
-
-
-def sums(case: Case) -> None:
-    """Evaluate exact folds, and compare with direct fits."""
-    rng = case.rng
-    given = draws.problem(rng, ("normal", "counts", "sparse"))
-    estimator, steps = draws.summed(rng, given), []
-    if chance(rng, 0.5):
-        steps.append(draws.row_step(rng))
-    of_counts = isinstance(estimator, MultinomialNB | ComplementNB | BernoulliNB)
-    if chance(rng, 0.4) and not of_counts:
-        steps.append(StandardScaler())
-    has_intercept = getattr(estimator, "fit_intercept", not of_counts)
-    X = draws.container(rng, given.X, is_dense=has_intercept or StandardScaler in map(type, steps))
-    rows = X.astype(np.float64) if is_single(X) else X  # sums are in float64
-    takes_weights = has_fit_parameter(estimator, "sample_weight")
-    w = draws.weights(rng, len(given.X)) if takes_weights and chance(rng, 0.4) else None
-    compare_with_fits(case, piped(steps, estimator), (X, rows), given, w)
 
 
 def forest(case: Case) -> None:

@@ -23,8 +23,6 @@ from differential_cases.case import error_of
 from differential_cases.case import outcome
 from differential_cases.draws import chance
 from differential_cases.draws import pick
-from differential_cases.grids import first_of_the_best
-from differential_cases.grids import ranks_of
 import optuna_treecv as ot
 from optuna_treecv.search import stand_ins
 
@@ -169,3 +167,16 @@ def in_order(results: Any) -> dict[str, np.ndarray]:
     return {name: column[order] for name, column in results.items() if name != "params"} | {
         "params": np.array(results["params"], dtype=object)[order]
     }
+
+
+def first_of_the_best(results: Any, score: str = "mean_test_score") -> dict[str, Any]:
+    """Return the first candidate that is at most rounding errors worse than the best one."""
+    params: dict[str, Any] = results["params"][ranks_of(results[score]).argmin()]
+    return params
+
+
+def ranks_of(means: np.ndarray) -> np.ndarray:
+    """Return ranks, of which those are equal that rounding errors alone tell apart."""
+    means = np.where(np.isnan(means), -np.inf, means)
+    room = 1e-12 * np.abs(np.where(np.isinf(means), 0.0, means))
+    return 1 + (means[None] > (means + room)[:, None]).sum(axis=1)

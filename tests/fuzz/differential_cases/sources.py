@@ -1,4 +1,4 @@
-"""Rows on a cluster of Dask, rows in Parquet files, and wide sparse texts."""
+"""Rows in Parquet files, and wide sparse texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pandas as pd
 from scipy import sparse
 from sklearn import linear_model as lm
 from sklearn import model_selection as ms
-from sklearn import naive_bayes as nb
 from sklearn import preprocessing as pre
 from sklearn.compose import make_column_selector
 from sklearn.compose import make_column_transformer
@@ -25,62 +24,6 @@ from differential_cases.draws import chance
 from differential_cases.draws import pick
 from differential_cases.folds import converged
 import optuna_treecv as ot
-
-_CLIENTS: list[Any] = []  # one for all cases
-
-
-def remote(case: Case) -> None:
-    """Evaluate rows on a cluster, and compare with the same rows in memory."""
-    import dask
-    from dask import array as da
-    import distributed
-
-    from optuna_treecv.dask import DaskRows
-
-    if not _CLIENTS:
-        dask.config.set({"distributed.logging.distributed": "critical"})
-        options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-        _CLIENTS.append(distributed.Client(processes=False, **options))
-    rng = case.rng
-    n, d = int(rng.integers(200, 500)), int(rng.integers(2, 8))
-    X = (rng.normal(size=(n, d)) * 10.0 ** rng.integers(-1, 2, d)).astype(
-        pick(rng, (np.float64, np.float32))
-    )
-    signal = X / X.std(axis=0) @ rng.normal(size=d) + rng.normal(size=n)
-    steps = [pre.StandardScaler()] if chance(rng, 0.5) else []
-    if chance(rng, 0.5):
-        y = (signal > 0).astype(int) + (signal > 1) * int(rng.integers(2))
-        estimator = pick(
-            rng,
-            (
-                *(lm.LogisticRegression(C=float(10 ** rng.uniform(-2, 1))), lm.RidgeClassifier()),
-                *(nb.GaussianNB(), ot.PegasosClassifier(), ot.AveragedSGDClassifier()),
-                ot.StreamingSVRGClassifier(),
-            ),
-        )
-        scoring = ["accuracy"]
-    else:
-        y = signal
-        estimator = pick(
-            rng, (lm.Ridge(alpha=float(10 ** rng.uniform(-2, 2))), ot.AveragedSGDRegressor())
-        )
-        scoring = ["neg_mean_squared_error", "r2"]
-    estimator = make_pipeline(*steps, estimator) if steps else estimator
-    cv = pick(rng, (2, 3, 5))
-    case.note(estimator=estimator, X=X, y=y, cv=cv, scoring=scoring)
-    chunks = (int(rng.integers(40, 200)), d)
-    options = {"cv": cv, "scoring": scoring, "random_state": int(rng.integers(9))}
-    rows = DaskRows(da.from_array(X, chunks=chunks), y)
-    there = outcome(lambda: ot.tree_cross_validate(estimator, rows, **options))
-    here = outcome(lambda: ot.tree_cross_validate(estimator, X, y, **options))
-    if isinstance(there, Exception) or isinstance(here, Exception):
-        case.compare("scores", there, here)
-        return
-    case.note(method=here.method)
-    case.compare("method", there.method, here.method)
-    rtol = 1e-4 if X.dtype == np.float32 else 1e-7
-    for name in scoring:
-        case.compare(name, there.scores[name].test_score, here.scores[name].test_score, rtol)
 
 
 def parquet(case: Case) -> None:
