@@ -8,7 +8,6 @@ import sqlite3
 
 from ids import said
 import numpy as np
-import optuna
 from optuna.distributions import FloatDistribution
 from optuna.distributions import IntDistribution
 import pandas as pd
@@ -36,6 +35,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from studies import searched
 from watching import Counting
 from watching import Notes
 from watching import X_CLASSES
@@ -52,9 +52,7 @@ from optuna_treecv.preprocessing.fitted import FittedSteps
 
 def test_the_same_configuration_trains_nothing_twice():
     Counting.fits = Notes()
-    objective = treecv_objective(lambda trial: Counting(), X_CLASSES, Y_CLASSES, cv=5)
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=3)
+    _, study = searched(lambda trial: Counting(), (X_CLASSES, Y_CLASSES), None, 3, cv=5)
     assert len(Counting.fits) == 5
     assert len({trial.value for trial in study.trials}) == 1
     assert [trial.user_attrs["treecv"]["n_updates"] for trial in study.trials][1:] == [0, 0]
@@ -72,19 +70,17 @@ class SlowPCA(PCA):
 def test_pipelines_share_fitted_beginnings():
     SlowPCA.fits = Notes()
     pipeline = make_pipeline(StandardScaler(), SlowPCA(5, random_state=0), LogisticRegression())
-    objective = treecv_objective(
+    _, study = searched(
         pipeline,
-        X_CLASSES,
-        Y_CLASSES,
-        param_distributions={
+        (X_CLASSES, Y_CLASSES),
+        {
             "logisticregression__C": FloatDistribution(1e-3, 1e3, log=True),
             "slowpca__n_components": IntDistribution(2, 3),
         },
+        5,
         cv=StratifiedKFold(4),
         scoring="accuracy",
     )
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=5)
     assert len(SlowPCA.fits) == 4 * len(
         {trial.params["slowpca__n_components"] for trial in study.trials}
     )
@@ -98,9 +94,7 @@ def test_pipelines_share_fitted_beginnings():
 
 def value_of(model, X=X_CLASSES, y=Y_CLASSES, scoring="accuracy", **options):
     """Return the value of a trial with this estimator."""
-    objective = treecv_objective(lambda trial: clone(model), X, y, scoring=scoring, **options)
-    study = optuna.create_study(direction=objective.direction)
-    study.optimize(objective, n_trials=1)
+    _, study = searched(lambda trial: clone(model), (X, y), None, 1, scoring=scoring, **options)
     return study.best_value
 
 

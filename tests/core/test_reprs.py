@@ -6,17 +6,16 @@ import pickle
 import re
 
 import numpy as np
-import optuna
 import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.neighbors import KNeighborsClassifier
+from studies import searched
 
 from optuna_treecv import CVResult
 from optuna_treecv import results
 from optuna_treecv import select
 from optuna_treecv import tree_cross_validate
-from optuna_treecv import treecv_objective
 
 X, Y = (part[:200] for part in load_breast_cancer(return_X_y=True))
 
@@ -41,9 +40,7 @@ def printed(shown):
 def shown():
     """Return objects of all public types of results."""
     grid = {"n_neighbors": list(range(1, 12))}
-    objective = treecv_objective(KNeighborsClassifier(), X, Y, param_grid=grid, cv=5)
-    study = optuna.create_study(sampler=objective.grid_sampler(seed=0))
-    study.optimize(objective)
+    objective, study = searched(KNeighborsClassifier(), (X, Y), grid, cv=5)
     scoring = ["error", "roc_auc"]
     options = {"row_losses": True, "cv": 5, "method": "fit"}
     several, other = (

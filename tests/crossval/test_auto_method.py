@@ -36,6 +36,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils import all_estimators
 from sklearn.utils import get_tags
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import HistTreeClassifier
@@ -215,9 +216,7 @@ def test_the_tree_is_named_as_the_alternative():
 )
 def test_epochs_can_be_searched(estimator):
     space = {"n_epochs": IntDistribution(1, 4)}
-    objective = treecv_objective(estimator, X, Y, param_distributions=space)
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, n_trials=3)
+    objective, study = searched(estimator, (X, Y), space, 3)
     for trial in study.trials:
         n_epochs = trial.params["n_epochs"]
         alone = tree_cross_validate(estimator, X, Y, n_epochs=n_epochs)

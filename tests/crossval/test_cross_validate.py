@@ -16,7 +16,6 @@ import pytest
 import reference
 from scipy import sparse
 from sklearn import config_context
-from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.datasets import load_digits
@@ -317,22 +316,6 @@ def test_compiled_and_python_recursion_agree(estimator, order, cv, binary):
         python = tree_cross_validate(estimator, X, y, scoring=minus_loss, **options)
         np.testing.assert_allclose(compiled.test_score, -python.test_score, rtol=1e-12, atol=1e-15)
         assert compiled.n_updates == python.n_updates
-
-
-@pytest.mark.parametrize("cv", [2, 5, "loo"])
-def test_standard_in_fixed_order_is_k_plain_trainings(cv, binary):
-    X, y = binary
-    estimator = PegasosClassifier(alpha=0.02, shuffle=False)
-    options = {"stratify": False, "shuffle": False, "method": "standard"}
-    result = tree_cross_validate(estimator, X, y, cv=cv, **options)
-    k = len(X) if cv == "loo" else cv
-    expected = []
-    for i in range(k):
-        test = np.arange(i * len(X) // k, (i + 1) * len(X) // k)
-        model = clone(estimator).fit(np.delete(X, test, axis=0), np.delete(y, test))
-        expected.append(1 - model.score(X[test], y[test]))
-    np.testing.assert_allclose(result.test_score, expected, atol=1e-15)
-    assert result.n_updates == result.n_updates_standard == (k - 1) * len(X)
 
 
 def test_leave_one_out_costs_log2_trainings(make_data):

@@ -10,7 +10,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
-from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -107,18 +106,6 @@ class _Numbers(StandardScaler):
 
     def transform(self, X):
         return super().transform(np.asarray(X.iloc[:, :3]))
-
-
-def test_groups_of_an_int():
-    """The page on folds says which folds these are."""
-    groups = np.arange(200) // 10
-    model = LogisticRegression()
-    options = {"groups": groups, "stratify": False}
-    ours = tree_cross_validate(model, X, Y, cv=4, shuffle=False, **options)
-    theirs = tree_cross_validate(model, X, Y, cv=GroupKFold(4), groups=groups)
-    assert np.array_equal(ours.test_score, theirs.test_score)
-    drawn = tree_cross_validate(model, X, Y, cv=4, **options)
-    assert not np.array_equal(drawn.test_score, theirs.test_score)
 
 
 # --- Rows that are elsewhere ---

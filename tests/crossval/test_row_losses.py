@@ -6,7 +6,6 @@ from functools import partial
 
 from ids import said
 import numpy as np
-import optuna
 import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
@@ -16,12 +15,12 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from studies import searched
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv import treecv_objective
 
 ONE_PASS = SGDClassifier(max_iter=1, tol=None, random_state=0)
 CLASSIFIERS = [
@@ -95,19 +94,6 @@ def test_repeats_are_averaged(binary):
     np.testing.assert_allclose(of_folds, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("scoring", ["error", "hinge", "accuracy"])
-@pytest.mark.parametrize("estimator", CLASSIFIERS[:3], ids=said)
-def test_they_change_no_score(estimator, scoring, binary):
-    if scoring == "accuracy" and estimator is ONE_PASS:
-        return  # it is refused, below
-    if scoring == "hinge" and isinstance(estimator, RidgeClassifier):
-        return
-    evaluate = partial(tree_cross_validate, estimator, *binary, cv=5, scoring=scoring)
-    with_rows, without = evaluate(row_losses=True), evaluate()
-    np.testing.assert_array_equal(with_rows.test_score, without.test_score)
-    assert without.row_losses is None
-
-
 def test_many_and_the_objective_give_the_same(binary, tmp_path):
     X, y = binary
     alphas = [1e-3, 1e-2, 1e-1]
@@ -117,17 +103,14 @@ def test_many_and_the_objective_give_the_same(binary, tmp_path):
     ]
     models = [PegasosClassifier(alpha=alpha) for alpha in alphas]
     together = tree_cross_validate_many(models, X, y, cv=5, row_losses=True)
-    objective = treecv_objective(
+    objective, study = searched(
         PegasosClassifier(),
-        X,
-        y,
-        param_grid={"alpha": alphas},
+        (X, y),
+        {"alpha": alphas},
         cv=5,
         row_losses=True,
         store=f"sqlite:///{tmp_path / 'store.db'}",
     )
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
     for alpha, one, beside in zip(alphas, alone, together, strict=True):
         np.testing.assert_array_equal(one.row_losses, beside.row_losses)
         again = objective.evaluate({"alpha": alpha})

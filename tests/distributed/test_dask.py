@@ -31,6 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -238,13 +239,9 @@ def test_a_scaler_in_front(data, model, cv):
 def values_of(both, estimator, grid, is_remote, **options):
     """Return the values of a grid by its points, and the best estimator."""
     given = (both.rows,) if is_remote else (both.X, both.y)
-    objective = treecv_objective(estimator, *given, param_grid=grid, **options)
-    study = optuna.create_study(
-        sampler=objective.grid_sampler(),
-        direction=objective.direction,
-        pruner=optuna.pruners.NopPruner(),
+    objective, study = searched(
+        estimator, given, grid, study={"pruner": optuna.pruners.NopPruner()}, **options
     )
-    study.optimize(objective)
     points = {tuple(trial.params.values()): trial.value for trial in study.trials}
     return points, objective.best_estimator(study)
 

@@ -35,7 +35,9 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.naive_bayes import BernoulliNB
+from sklearn.naive_bayes import ComplementNB
 from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -159,6 +161,8 @@ BAGGING = [
 TREE = [
     (GaussianNB(), {"var_smoothing": -1.0}, {"var_smoothing": 1.0}, {}),
     (BernoulliNB(), {"alpha": -1.0}, {"alpha": 30.0}, {}),
+    (MultinomialNB(), {"alpha": -1.0}, {"alpha": 300.0}, {}),
+    (ComplementNB(), {"alpha": -1.0}, {"alpha": 300.0}, {}),
 ]
 FIT = [
     (SVC(), {"C": -1.0}, {"C": 0.01}, {}),
@@ -222,6 +226,8 @@ class Contract(EngineContract):
 
     def make_data(self) -> tuple[Any, np.ndarray]:
         X, y = super().make_data()
+        if isinstance(self.case[0], MultinomialNB | ComplementNB):  # of counts
+            return abs(X), y
         if isinstance(self.case[0], LinearSVC):  # for more classes, so few rows are fitted
             return X, y > 0
         return X, abs(y) if isinstance(self.case[0], PoissonRegressor) else y

@@ -9,7 +9,6 @@ import re
 import weakref
 
 import numpy as np
-import optuna
 from optuna.distributions import FloatDistribution
 import pytest
 from scipy import sparse
@@ -34,6 +33,7 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from spread import spread
+from studies import searched
 
 from optuna_treecv import engines
 from optuna_treecv import HistTreeClassifier
@@ -42,7 +42,6 @@ from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
-from optuna_treecv import treecv_objective
 from optuna_treecv.core.batch import evaluate_batch
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.engine import Capabilities
@@ -114,16 +113,13 @@ def test_an_engine_that_asks_for_a_value_is_asked_in_each_trial(monkeypatch):
     )
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(97, 2)), rng.normal(size=97)
-    objective = treecv_objective(
+    _, study = searched(
         DummyRegressor(strategy="quantile"),
-        X,
-        y,
-        param_distributions={"quantile": FloatDistribution(0.1, 0.9)},
+        (X, y),
+        {"quantile": FloatDistribution(0.1, 0.9)},
+        3,
+        candidates=[{"quantile": quantile} for quantile in (0.2, 0.8, 0.3)],
     )
-    study = optuna.create_study()
-    for quantile in (0.2, 0.8, 0.3):
-        study.enqueue_trial({"quantile": quantile})
-    study.optimize(objective, n_trials=3)
     methods = [trial.user_attrs["treecv"]["method"] for trial in study.trials]
     assert methods == ["small", "fit", "small"]
 

@@ -22,6 +22,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import all_estimators
+from studies import searched
 
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import tree_cross_val_predict
@@ -260,7 +261,5 @@ def test_a_single_value_is_no_search():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 3)), rng.integers(2, size=60)
     grid = {"max_iter": [1], "alpha": [1e-4, 1e-3]}
-    objective = treecv_objective(SGDClassifier(max_iter=1), X, y, param_grid=grid, cv=3)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    _, study = searched(SGDClassifier(max_iter=1), (X, y), grid, cv=3)
     assert len(study.trials) == 2

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
-import optuna
 from pairs import pairs
 from pipelines_by_hand import by_hand
 from pipelines_by_hand import CLASSIFIERS
@@ -25,6 +24,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -321,9 +321,7 @@ def test_a_fitted_imputer_knows_the_means_of_all_rows(dtype, gaps):
     X[:, 2] = np.nan  # the imputer leaves it out
     pipeline = make_pipeline(SimpleImputer(), StandardScaler(), AveragedSGDRegressor())
     space = {"averagedsgdregressor__alpha": [1e-3]}
-    objective = treecv_objective(pipeline, X, y, cv=4, param_grid=space, shuffle=False)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(pipeline, (X, y), space, cv=4, shuffle=False)
     best = objective.best_estimator(study)
     right = make_pipeline(SimpleImputer(), StandardScaler()).fit(X.astype(np.float64))
     rtol = 1e-10 if dtype == np.float64 else 1e-5

@@ -11,7 +11,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from ids import said
 import numpy as np
-import optuna
 from pipelines_by_hand import by_hand
 from pipelines_by_hand import rows_on_different_scales
 from pipelines_by_hand import SEED
@@ -39,6 +38,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -332,9 +332,7 @@ def test_steps_that_make_data_frames(table):
     ).set_output(transform="pandas")
     pipeline = make_pipeline(steps, AveragedSGDRegressor())
     space = {"averagedsgdregressor__alpha": [0.1]}
-    objective = treecv_objective(pipeline, X, y, cv=5, param_grid=space)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(pipeline, (X, y), space, cv=5)
     best = objective.best_estimator(study)
     assert list(best[-1].feature_names_in_) == list(best[:-1].transform(X).columns)
     assert best.predict(X).shape == y.shape

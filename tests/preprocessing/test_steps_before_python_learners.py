@@ -46,6 +46,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -250,9 +251,7 @@ def test_rows_too_wide_for_the_kernels_are_scaled_in_python(training_paths):
 
 def best_of(pipeline, X, y, **options):
     space = {f"{pipeline.steps[-1][0]}__alpha": [1e-4, 1e-2]}
-    objective = treecv_objective(pipeline, X, y, cv=5, param_grid=space, **options)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(pipeline, (X, y), space, cv=5, **options)
     return objective.best_estimator(study)
 
 
@@ -475,46 +474,6 @@ def test_steps_that_make_data_frames_are_fitted_by_fold(step, why, table):
 
 
 # A held-out row, and everything around.
-
-
-def models_of(pipeline, X, y, **options):
-    """Return the model of each fold, which scorers get with the rows as they were passed."""
-    found = []
-
-    def keep(fitted, rows, _):
-        assert type(fitted) is Pipeline and list(rows.columns) == list(X.columns)
-        found.append(fitted)
-        return 0.0
-
-    tree_cross_validate(pipeline, X, y, shuffle=False, scoring=keep, stratify=False, **options)
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("learner", LINEAR[:6:2], ids=name_of)
-def test_a_row_leaves_no_trace_in_the_model_that_tests_it(learner, table):
-    X, y = table
-    y = y > 0 if is_classifier(learner) else y
-    pipeline = make_pipeline(prepared(BRANCHES), MaxAbsScaler(), learner)
-    row, changed = 17, X.copy()
-    changed.iloc[row, 2] *= 1e12
-    changed.iloc[row, 4] *= 1e12
-    other = y.copy()
-    other[row] = ~y[row] if is_classifier(learner) else y[row] * 1e12
-    fold = np.arange(len(X)) // 12
-    fold[row] = 0  # tested alone
-    fold[:row] += 1
-    fold[row + 1 :] += 1
-    first = models_of(pipeline, X, y, cv=fold)[0]
-    second, *others = models_of(pipeline, changed, other, cv=fold)
-    for name, attributes in (("size", ["max_abs_"]), ("rest", ["data_min_", "data_max_"])):
-        steps = [model[0].named_transformers_[name][-1] for model in (first, second)]
-        for attribute in attributes:
-            np.testing.assert_array_equal(*(getattr(step, attribute) for step in steps))
-    np.testing.assert_array_equal(first[1].max_abs_, second[1].max_abs_)
-    np.testing.assert_array_equal(first[-1].coef_, second[-1].coef_)
-    np.testing.assert_array_equal(first[-1].intercept_, second[-1].intercept_)
-    assert np.any(first[-1].coef_ != others[0][-1].coef_)
 
 
 def test_weights_reach_the_learner(table, training_paths):

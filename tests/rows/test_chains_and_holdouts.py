@@ -32,6 +32,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -158,19 +159,17 @@ def test_a_chain_equals_trainings_from_scratch(learner, cv):
 @pytest.mark.parametrize("order", ["fixed", "random"])
 def test_a_chain_with_a_cache_changes_no_bit(rows, order):
     cv = TimeSeriesSplit(6, gap=2)
-    objective = treecv_objective(
+    _, study = searched(
         PegasosClassifier(),
-        rows,
-        Y,
-        param_distributions={"alpha": FloatDistribution(1e-3, 1.0, log=True)},
+        (rows, Y),
+        {"alpha": FloatDistribution(1e-3, 1.0, log=True)},
+        5,
         cv=cv,
         method="treecv",
         order=order,
         report="folds",
         cache=ModelCache(),
     )
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    study.optimize(objective, n_trials=5)
     for trial in study.trials:
         plain = tree_cross_validate(
             PegasosClassifier(**trial.params), rows, Y, cv=cv, order=order, method="treecv"
@@ -188,23 +187,6 @@ def test_overlapping_tests_of_a_chain(scoring):
     )
     assert (chain.method, chain.n_updates) == ("chain", 60)
     np.testing.assert_array_equal(chain.test_score, standard.test_score)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("learner", [*LEARNERS, DecisionTreeClassifier()], ids=said)
-@pytest.mark.parametrize("method", ["auto", "treecv", "standard", "fit"])
-def test_no_later_label_reaches_a_model_of_a_chain(learner, method):
-    cv = TimeSeriesSplit(5)
-    if method in ("treecv", "standard") and isinstance(learner, DecisionTreeClassifier):
-        return
-    options = {"cv": cv, "scoring": response, "method": method}
-    before = tree_cross_validate(learner, X, Y, **options).test_score
-    for number, (train, _) in enumerate(cv.split(X)):
-        later = np.arange(len(train), N_ROWS)
-        after = tree_cross_validate(learner, X, labels_changed(later), **options).test_score
-        np.testing.assert_array_equal(after[: number + 1], before[: number + 1])
-        if number < 4 and not isinstance(learner, StreamingSVRGClassifier):
-            assert after[-1] != before[-1]  # which does see them
 
 
 @pytest.mark.parametrize("learner", [TrainedNB(), PegasosClassifier()], ids=said)
@@ -285,11 +267,7 @@ def test_rows_that_are_only_trained_on_in_lanes_and_with_a_cache():
     alone = [tree_cross_validate(model, X, Y, cv=ids).test_score for model in models]
     together = tree_cross_validate_many(models, X, Y, cv=ids)
     np.testing.assert_array_equal([one.test_score for one in together], alone)
-    objective = treecv_objective(
-        PegasosClassifier(), X, Y, param_grid={"alpha": alphas}, cv=ids, batch_size=1
-    )
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    _, study = searched(PegasosClassifier(), (X, Y), {"alpha": alphas}, cv=ids, batch_size=1)
     for trial in study.trials:
         at = np.argmin(np.abs(alphas - trial.params["alpha"]))
         assert trial.value == alone[at].mean()

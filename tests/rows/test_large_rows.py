@@ -35,6 +35,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import check_array
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
@@ -367,9 +368,7 @@ def test_progress_is_printed(monkeypatch, capsys, files):
 @pytest.mark.slow
 def test_a_trial_says_how_far_it_is(monkeypatch, files, capsys):
     def run(**options):
-        objective = treecv_objective(lambda trial: PEGASOS, X, y, cv=100, **options)
-        study = optuna.create_study()
-        study.optimize(objective, n_trials=1)
+        _, study = searched(lambda trial: PEGASOS, (X, y), None, 1, cv=100, **options)
         assert study.best_value == tree_cross_validate(PEGASOS, X, y, cv=100).mean
         return study.best_trial.user_attrs.get(PROGRESS_ATTRIBUTE)
 

@@ -13,7 +13,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 import numpy as np
 from numpy.testing import assert_array_equal
-import optuna
 from pairs import pairs
 import pytest
 from scipy import sparse
@@ -23,13 +22,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from studies import searched
 
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
-from optuna_treecv import treecv_objective
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import block_bounds
@@ -202,13 +201,7 @@ def test_a_grid_with_a_scaler_is_walked_side_by_side(cv):
     X, y = data_of()
     values = []
     for rows in [(X, y), *((ShuffledRows(X, y, 5, seed),) for seed in range(2))]:
-        objective = treecv_objective(
-            PegasosClassifier(), *rows, cv=cv, param_grid={"alpha": np.geomspace(1e-5, 1, 20)}
-        )
-        study = optuna.create_study(
-            sampler=objective.grid_sampler(), direction=objective.direction
-        )
-        study.optimize(objective)
+        _, study = searched(PegasosClassifier(), rows, {"alpha": np.geomspace(1e-5, 1, 20)}, cv=cv)
         values.append(sorted((one.params["alpha"], one.value) for one in study.trials))
     assert all(some == values[0] for some in values)
 

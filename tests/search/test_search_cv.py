@@ -47,7 +47,6 @@ from optuna_treecv import HistTreeClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import pooled
 from optuna_treecv import RacingPruner
-from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.rows.data import Data
 from optuna_treecv.search import stand_ins
@@ -101,19 +100,6 @@ def test_checks_of_scikit_learn(estimator, check):
 
 
 # --- Results ---
-
-
-@pytest.mark.parametrize("estimator", [PegasosClassifier(), SGDClassifier()])
-def test_scores_are_those_of_tree_cross_validate(classes, estimator):
-    X, y = classes
-    search = search_of(estimator).fit(X, y)
-    for row, alpha in enumerate(GRID["alpha"]):
-        given = clone(estimator).set_params(alpha=alpha)
-        alone = tree_cross_validate(given, X, y, cv=4, scoring="accuracy", random_state=0)
-        splits = [search.cv_results_[f"split{i}_test_score"][row] for i in range(4)]
-        assert splits == alone.test_score.tolist()
-        assert search.cv_results_["mean_test_score"][row] == alone.mean
-        assert search.cv_results_["std_test_score"][row] == pytest.approx(np.std(splits))
 
 
 def test_weights_act_in_training_and_in_scores(two_classes):

@@ -100,27 +100,6 @@ def test_the_average_of_the_folds_is_calibrated():
     np.testing.assert_array_equal(of_all.estimator.predict_proba(X), average.predict_proba(X))
 
 
-def test_labels_of_a_fold_do_not_reach_their_own_outputs(monkeypatch):
-    """The calibrator is fitted on the same outputs, whatever the labels of a fold are."""
-    seen = []
-    fit = CalibratedClassifierCV.fit
-
-    def spy(self, X, y, **params):
-        seen.append(self.estimator.outputs)
-        return fit(self, X, y, **params)
-
-    monkeypatch.setattr(CalibratedClassifierCV, "fit", spy)
-    folds = list(FOLDS.split(X, LABELS))
-    test = folds[0][1]
-    changed = LABELS.copy()
-    changed[test] = np.roll(changed[test], 1)
-    for y in (LABELS, changed):
-        objective, study = searched(FOREST, (X, y), {"max_depth": [3]}, cv=folds)
-        objective.best_estimator(study, calibrate="sigmoid")
-    np.testing.assert_array_equal(seen[0][test], seen[1][test])
-    assert not np.array_equal(seen[0], seen[1])
-
-
 def test_refusals():
     objective, study = searched(FOREST, (X, LABELS == "a"), {"max_depth": [3]}, cv=FOLDS)
     with pytest.raises(ValueError, match="^calibrate must be one of 'sigmoid', 'isotonic'"):

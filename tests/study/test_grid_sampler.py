@@ -16,6 +16,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
@@ -161,9 +162,7 @@ def test_an_inner_parameter_is_not_set_beside_another_inner_estimator():
         {},
     ]
     folds = np.arange(len(Y)) % 3
-    objective = treecv_objective(pipeline, X, Y, param_grid=grids, cv=folds, scoring="r2")
-    study = optuna.create_study(direction="maximize", sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(pipeline, (X, Y), grids, cv=folds, scoring="r2")
     found = []
     for trial in study.trials:
         values = objective.values_of(trial.params)
@@ -284,8 +283,6 @@ def test_work_grows_as_the_grid_does(monkeypatch):
     for n_points in (50, 400):
         calls.clear()
         grid = {"alpha": np.geomspace(1e-4, 1, n_points)}
-        objective = treecv_objective(PegasosClassifier(), X[:50], Y[:50], param_grid=grid, cv=2)
-        study = optuna.create_study(sampler=objective.grid_sampler())
-        study.optimize(objective)
+        _, study = searched(PegasosClassifier(), (X[:50], Y[:50]), grid, cv=2)
         n_calls.append(len(calls))
     assert len(study.trials) == 400 and n_calls[1] < 10 * n_calls[0]

@@ -290,27 +290,6 @@ def test_a_frame_of_time_series_has_only_tested_rows():
         objective.predict_oof(study)
 
 
-@pytest.mark.parametrize("changed", ["labels", "rows"])
-def test_a_test_row_does_not_reach_its_own_prediction(changed):
-    """The outputs of the rows of a fold do not depend on their labels, nor on other test rows."""
-    objective, study = forest_study(keep_outputs="all")
-    train, test = next(FOLDS.split(X))
-    rows, labels = X.copy(), LABELS.copy()
-    if changed == "labels":
-        labels[test] = np.roll(labels[test], 1)
-    else:
-        rows[test[1:]] = 1e6
-    other, other_study = searched(
-        RandomForestClassifier(**TREES), (rows, labels), DEPTHS, cv=FOLDS
-    )
-    same = test if changed == "labels" else test[:1]
-    for trial, other_trial in zip(study.trials, other_study.trials, strict=True):
-        outputs = objective.predict_oof(trial, "predict_proba")
-        others = other.predict_oof(other_trial, "predict_proba")
-        np.testing.assert_array_equal(others[same], outputs[same])
-        assert not np.array_equal(others[train], outputs[train])
-
-
 @pytest.mark.parametrize(("estimator", "grid", "methods"), [CASES[i] for i in (0, 2, 4, 6, 7)])
 def test_a_search_has_the_outputs_of_its_best_trial(estimator, grid, methods):
     y = target_of(estimator)

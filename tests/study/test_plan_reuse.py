@@ -18,6 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
@@ -156,11 +157,7 @@ def test_further_trials_are_not_planned(monkeypatch):
 
 
 def test_wrong_values_are_refused_in_planned_trials():
-    objective = treecv_objective(
-        PegasosClassifier(), X, Y, param_distributions={"alpha": ALPHA}, cv=5
-    )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=2)
+    objective, _ = searched(PegasosClassifier(), (X, Y), {"alpha": ALPHA}, 2, cv=5)
     planned = objective.evaluator._last_plan[0]
     with pytest.raises(ValueError, match="'alpha' parameter of PegasosClassifier"):
         planned.with_estimator(PegasosClassifier(alpha=float("inf") * 0))

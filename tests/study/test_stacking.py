@@ -116,25 +116,6 @@ def test_the_score_is_that_of_final_estimators_on_other_folds(passthrough):
     assert ensemble.oof_score_ == pytest.approx(np.mean(scores), rel=1e-5)
 
 
-def test_a_fold_does_not_reach_its_own_score(monkeypatch):
-    """With other labels of a fold, its final estimator predicts the same."""
-    outputs = []
-    module = "optuna_treecv.study.stacking._cross_fit"
-    cross_fit = __import__("optuna_treecv.study.stacking", fromlist=["_cross_fit"])._cross_fit
-    monkeypatch.setattr(module, lambda *args: outputs.append(cross_fit(*args)) or outputs[-1])
-    folds = list(SPLITS.split(X, LABELS))
-    changed = LABELS.copy()
-    changed[folds[0][1]] = np.roll(changed[folds[0][1]], 1)
-    for y in (LABELS, changed):
-        objective, study = forests(y, cv=folds)
-        objective.ensemble(study, stack=LogisticRegression())
-    rows = objective.evaluator.cross_validation.tested("bagging").rows
-    is_first = np.isin(rows, folds[0][1])
-    # The columns of the other rows are from forests that were trained on the changed labels.
-    assert not np.array_equal(outputs[0][~is_first], outputs[1][~is_first])
-    assert outputs[0].shape == outputs[1].shape == (len(X), 3)
-
-
 def test_weights_reach_the_final_estimator():
     weights = np.random.default_rng(0).integers(1, 5, len(X)).astype(float)
     objective, study = forests(sample_weight=weights)

@@ -17,6 +17,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import StratifiedKFold
+from studies import searched
 
 from optuna_treecv import RacingPruner
 from optuna_treecv import tree_cross_validate
@@ -240,16 +241,13 @@ def test_a_race_of_params_that_were_tried_before():
 
 
 def test_what_a_fold_that_is_left_out_would_choose_is_refused():
-    objective = treecv_objective(
+    objective, study = searched(
         HistGradientBoostingClassifier(max_iter=3),
-        X,
-        Y,
-        param_grid={"max_leaf_nodes": [2, 4]},
+        (X, Y),
+        {"max_leaf_nodes": [2, 4]},
         cv=3,
         n_estimators="best",
     )
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
     with pytest.raises(
         ValueError, match="n_estimators of the objective must be None for nested cross-validation"
     ):

@@ -712,36 +712,26 @@ def test_pruned_and_complete_trials_report_at_most_32_numbers(
 
 
 @pytest.mark.slow
-def test_each_further_fold_is_reported_once() -> None:
+@pytest.mark.parametrize(("n_trees", "n_folds"), [(3, 5), (400, 20)])
+def test_further_folds_are_reported_once_and_at_most_32_numbers(
+    n_trees: int, n_folds: int
+) -> None:
     objective = treecv_objective(
-        sized(KINDS["lightgbm"](num_leaves=2), 3),
+        sized(KINDS["lightgbm"](num_leaves=2), n_trees),
         X[:60],
         LABELS[:60],
         param_distributions=space_of("lightgbm"),
-        cv=KFold(5),
+        cv=KFold(n_folds),
         scoring="log_loss",
         report="trees",
     )
     study = optuna.create_study(pruner=optuna.pruners.NopPruner())
     study.optimize(objective, n_trials=1)
-    # The first fold alone, and then each further one.
-    assert list(study.trials[0].intermediate_values) == [0, 16, 17, 18, 19]
-
-
-@pytest.mark.slow
-def test_long_growths_report_at_most_32_numbers() -> None:
-    objective = treecv_objective(
-        sized(KINDS["lightgbm"](num_leaves=2), 400),
-        X[:60],
-        LABELS[:60],
-        param_distributions=space_of("lightgbm"),
-        cv=KFold(20),
-        scoring="log_loss",
-        report="trees",
-    )
-    study = optuna.create_study(pruner=optuna.pruners.NopPruner())
-    study.optimize(objective, n_trials=1)
-    assert 20 < len(study.trials[0].intermediate_values) <= 32
+    steps = list(study.trials[0].intermediate_values)
+    if n_folds == 5:  # the first fold alone, and then each further one
+        assert steps == [0, 16, 17, 18, 19]
+    else:
+        assert 20 < len(steps) <= 32
 
 
 @pytest.mark.slow

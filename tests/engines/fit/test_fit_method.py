@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import cycle
 import os
 from pathlib import Path
 import sys
@@ -55,10 +54,10 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
-from sklearn.preprocessing import scale
 from sklearn.preprocessing import StandardScaler
 from sklearn.preprocessing import TargetEncoder
 from sklearn.tree import DecisionTreeClassifier
+from studies import searched
 from watching import Counting
 from watching import Notes
 from watching import Watching
@@ -100,26 +99,6 @@ SPLITTERS = [
     RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0),
     TimeSeriesSplit(3, gap=5, max_train_size=200),
 ]
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(
-    ("name", "cv"),
-    [
-        *zip(CLASSIFIERS, cycle(SPLITTERS), strict=False),
-        *zip(REGRESSORS, cycle([SPLITTERS[0], SPLITTERS[2], SPLITTERS[4]]), strict=False),
-    ],
-)
-def test_scores_have_the_bits_of_cross_validate(name, cv):
-    X, y, scoring = X_NUMBERS[:200], Y_NUMBERS[:200], "r2"
-    if name in CLASSIFIERS:
-        X, y, scoring = X_CLASSES, Y_CLASSES, "f1"
-    estimator = (CLASSIFIERS | REGRESSORS)[name]
-    found = tree_cross_validate(estimator, X, y, cv=cv, scoring=scoring, method="fit")
-    assert found.method == "fit"
-    expected = cross_val_score(estimator, X, y, cv=cv, scoring=scoring)
-    np.testing.assert_array_equal(found.test_score, expected)
 
 
 class Told(ClassifierMixin, BaseEstimator):
@@ -210,15 +189,6 @@ def test_what_scikit_learn_says_of_probabilities_is_said(probabilities, y, error
 )
 def test_auto_fits_what_the_tree_cannot_train(estimator, options, method):
     assert tree_cross_validate(estimator, X_CLASSES, Y_CLASSES, **options).method == method
-
-
-def test_log_losses_are_those_of_the_predictions():
-    model, X, y, cv = LogisticRegression(), scale(X_CLASSES), Y_CLASSES, StratifiedKFold(5)
-    found = tree_cross_validate(model, X, y, cv=cv, scoring="log_loss", method="fit")
-    proba = cross_val_predict(model, X, y, cv=cv, method="predict_proba")
-    of_rows = -np.log(proba[np.arange(len(y)), y])
-    expected = [of_rows[test].mean() for _, test in cv.split(X, y)]
-    np.testing.assert_allclose(found.test_score, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("model", [Ridge(), RandomForestRegressor(3, random_state=0)], ids=said)
@@ -439,9 +409,7 @@ def test_folds_that_were_fitted_before_an_error_are_kept(n_jobs):
 def test_the_seed_of_the_objective_takes_the_place_of_none(model):
     """In folds and in the fit of the best estimator, whose parameters stay None."""
     name = next(name for name in model.get_params() if name.endswith("n_estimators"))
-    objective = treecv_objective(model, X_CLASSES, Y_CLASSES, param_grid={name: [3]}, cv=2)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(model, (X_CLASSES, Y_CLASSES), {name: [3]}, cv=2)
     assert objective.evaluate(study.best_params).mean == study.best_value
     seeds = [name for name in model.get_params() if name.endswith("random_state")]
     expected = clone(model).set_params(**dict.fromkeys(seeds, 0)).fit(X_CLASSES, Y_CLASSES)

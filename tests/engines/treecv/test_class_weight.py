@@ -11,12 +11,10 @@ import numpy as np
 from optuna.distributions import FloatDistribution
 import pytest
 from sklearn.base import clone
-from spread import spread
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import PegasosClassifier
 from optuna_treecv import StreamingSVRGClassifier
-from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
 from optuna_treecv import treecv_objective
@@ -201,38 +199,6 @@ def test_balanced_is_the_inverse_frequency_among_the_rows_so_far(estimator, n_cl
             parts, classes = pickle.loads(pickle.dumps(parts)), {}
         assert_same(parts, expected)
     assert_same(clone(balanced).fit(X, y), clone(balanced).fit(X, y, sample_weight=1.0))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    *spread(
-        4, estimator=CLASSIFIERS, is_weighted=[False, True], order=["fixed", "random"], cv=[7, 90]
-    ),
-    ids=said,
-)
-def test_no_label_of_a_held_out_fold_acts_on_its_own_model(estimator, is_weighted, order, cv):
-    X, y, weights = rare_class(3)
-    estimator = clone(estimator).set_params(class_weight="balanced")
-    fold = np.arange(len(y)) % cv
-
-    def outputs(labels):
-        return tree_cross_val_predict(
-            *(estimator, X, labels),
-            cv=fold,
-            order=order,
-            shuffle=False,
-            random_state=0,
-            response_method="decision_function",
-            sample_weight=weights if is_weighted else None,
-        )
-
-    before = outputs(y)
-    for i in (0, 4):
-        held_out = fold == i
-        after = outputs(np.where(held_out, (y + 1) % 3, y))
-        assert after[held_out].tobytes() == before[held_out].tobytes()
-        if cv == 7:
-            assert not np.array_equal(after[~held_out], before[~held_out])
 
 
 # As an estimator.

@@ -37,6 +37,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import get_tags
 from spread import spread
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -505,9 +506,7 @@ def test_epochs_can_be_searched(binary):
         alone = tree_cross_validate(PegasosClassifier(0.01), X, y, n_epochs=c)
         assert np.array_equal(objective.evaluate({"n_epochs": c}).test_score, alone.test_score)
     grid = {"n_epochs": [1, 4], "alpha": [0.001, 0.01, 0.1]}
-    objective = treecv_objective(PegasosClassifier(), X, y, param_grid=grid)
-    study = optuna.create_study(sampler=objective.grid_sampler())
-    study.optimize(objective)
+    objective, study = searched(PegasosClassifier(), (X, y), grid)
     assert len(study.trials) == 6
     for trial in study.trials:
         alone = tree_cross_validate(PegasosClassifier(**trial.params), X, y)

@@ -20,6 +20,7 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from spread import spread
+from studies import searched
 
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
@@ -203,16 +204,14 @@ def test_it_must_be_asked_for_and_be_finite(binary):
 
 def test_the_best_trial_of_a_study(binary, tmp_path):
     X, y = binary
-    objective = treecv_objective(
+    objective, study = searched(
         PegasosClassifier(),
-        X,
-        y,
-        param_distributions={"alpha": FloatDistribution(1e-4, 1.0, log=True)},
+        (X, y),
+        {"alpha": FloatDistribution(1e-4, 1.0, log=True)},
+        4,
         cv=6,
         store=f"sqlite:///{tmp_path / 'store.db'}",
     )
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=4)
     model = objective.best_estimator(study, kind="kfold_average")
     best = PegasosClassifier(**study.best_params)
     alone = tree_cross_validate(best, X, y, cv=6, kfold_models=True).kfold_estimator()

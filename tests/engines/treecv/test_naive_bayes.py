@@ -98,12 +98,6 @@ CATEGORIES = np.minimum(X, 1) * (np.arange(17) != 2)
 RNG = np.random.default_rng(1)
 WEIGHTS = RNG.choice([0, 0.5, 1, 2.25, 7], N_ROWS)
 GROUPS = np.arange(N_ROWS) // 7
-FORMS = {
-    "float32": X.astype(np.float32),
-    "integers": X.astype(int),
-    "sparse": sparse.csr_array(X),
-    "sparse fractions": sparse.csr_array(X * RNG.random(X.shape)),
-}
 # Columns of several scales, a rare dummy, one that is set once, and a constant.
 NUMBERS = RNG.normal(size=X.shape) * 10.0 ** RNG.integers(-1, 2, 17) + X[:, [3]]
 NUMBERS[:, 3] = RNG.random(N_ROWS) < 0.15
@@ -158,31 +152,6 @@ def test_scores_are_those_of_fits(name, splitter, is_weighted):
         assert method == "fit"
     else:
         assert method == ("chain" if isinstance(cv, TimeSeriesSplit) else "treecv")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize(
-    "name", ["multinomial, alpha by column", "complement, norm", "Bernoulli, priors"]
-)
-def test_rows_of_every_form(name, rows):
-    assert compare(OF_COUNTS[name], rows, weights=WEIGHTS, scorers=SUM) == "treecv"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", [*OF_COUNTS.values(), OTHERS["Gaussian"]], ids=said)
-def test_nothing_leaks_from_a_fold_into_its_own_models(estimator):
-    """All rows of a fold but one, which its model is asked about, are multiplied by 1e9."""
-    rows = X * np.random.default_rng(6).random(X.shape)
-    changed = rows.copy()
-    changed[31:36] *= 1e9
-    before, after = (
-        tree_cross_val_predict(estimator, some, Y, cv=KFold(10), response_method="predict_proba")
-        for some in (rows, changed)
-    )
-    np.testing.assert_allclose(after[30], before[30], rtol=1e-12)
-    if not isinstance(estimator, BernoulliNB):  # it counts rows in which a column is not 0
-        assert not np.allclose(after[:30], before[:30])
 
 
 @pytest.mark.slow
