@@ -275,21 +275,6 @@ def test_frames_do_not_depend_on_what_is_kept(estimator, method, options):
     pd.testing.assert_frame_equal(actual, expected)
 
 
-def test_a_frame_of_time_series_has_only_tested_rows():
-    cv = TimeSeriesSplit(3)
-    estimator = RandomForestRegressor(**TREES)
-    objective, study = searched(estimator, (X, NUMBERS), DEPTHS, cv=cv)
-    frame = objective.predict_oof(study, as_frame=True)
-    estimator.set_params(**study.best_params)
-    for fold, (train, test) in enumerate(cv.split(X)):
-        expected = estimator.fit(X[train], NUMBERS[train]).predict(X[test])
-        of_fold = frame[frame["fold"] == fold]
-        np.testing.assert_array_equal(of_fold.index, test)
-        np.testing.assert_allclose(of_fold["predict"], expected, rtol=1e-6)
-    with pytest.raises(ValueError, match="cv must test every row once"):
-        objective.predict_oof(study)
-
-
 @pytest.mark.parametrize(("estimator", "grid", "methods"), [CASES[i] for i in (0, 2, 4, 6, 7)])
 def test_a_search_has_the_outputs_of_its_best_trial(estimator, grid, methods):
     y = target_of(estimator)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from sklearn import metrics
 from sklearn.datasets import make_classification
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
@@ -22,7 +21,6 @@ from sklearn.model_selection import train_test_split
 from sklearn.model_selection import TunedThresholdClassifierCV
 from studies import searched
 
-from optuna_treecv import PegasosClassifier
 from optuna_treecv.scoring.thresholds import count_at
 from optuna_treecv.scoring.thresholds import find_thresholds
 
@@ -209,34 +207,6 @@ def test_each_row_must_have_one_prediction(options, keep_outputs):
     objective, study = logistic(keep_outputs=keep_outputs, **options)
     with pytest.raises(ValueError, match="^cv must test every row once"):
         objective.threshold(study)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("estimator", "grid"),
-    [
-        (PegasosClassifier(), {"alpha": [1e-3]}),
-        (RandomForestClassifier(10, random_state=0), {"max_depth": [3]}),
-    ],
-)
-def test_labels_of_a_fold_do_not_change_the_outputs_that_divide_it(estimator, grid):
-    """The outputs that a threshold divides are those of models without the rows."""
-    cv = KFold(4)
-    test = next(iter(cv.split(X)))[1]
-    changed = CODES.copy()
-    changed[test] = 1 - changed[test]
-    outputs = []
-    for y in (CODES, changed):
-        objective, study = searched(
-            *(estimator, (X, y), grid), cv=cv, shuffle=False, scoring="accuracy"
-        )
-        trial = study.trials[0]
-        run = objective.evaluator.run_of(trial)
-        method = objective.threshold(study, "f1").response_method
-        rows = objective.evaluator.cross_validation.tested(run.method_name).rows
-        by_row = dict(zip(rows, objective.evaluator.oof_outputs(trial, run, method), strict=True))
-        outputs.append(np.array([by_row[row] for row in test]))
-    np.testing.assert_array_equal(*outputs)
 
 
 def test_many_outputs_are_divided_at_some_thresholds():
