@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from converged_fits import converged
 import numpy as np
 from pairs import pairs
 import pytest
@@ -49,17 +50,6 @@ def classes(n_classes: int, seed: int = 1) -> np.ndarray:
     rng = np.random.default_rng(seed)
     scores = (columns() - 3) / np.geomspace(0.1, 50, 4) @ rng.normal(size=(4, n_classes))
     return (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
-
-
-def converged(estimator: Any) -> Any:
-    """Return the same estimator with the solver that comes nearest to the minimum."""
-    estimator = clone(estimator)
-    last = estimator[-1] if hasattr(estimator, "steps") else estimator
-    if "dual" in last.get_params():
-        last.set_params(tol=1e-12, max_iter=100_000, dual=False)
-    else:
-        last.set_params(tol=1e-12, max_iter=100, solver="newton-cholesky")
-    return estimator
 
 
 def squared_hinge(values: np.ndarray, y: np.ndarray) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 import warnings
 
+from converged_fits import converged
 from hypothesis import assume
 from hypothesis import given
 from hypothesis import settings
@@ -16,7 +17,6 @@ from optuna.distributions import IntDistribution
 from pairs import pairs
 import pytest
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
@@ -53,14 +53,6 @@ def rows_of(n_classes: int, n_columns: int = 5, seed: int = 0) -> tuple[np.ndarr
     scores = X @ rng.normal(size=(n_columns, n_classes))
     y = (scores + 1.5 * rng.gumbel(size=scores.shape)).argmax(axis=1)
     return X * np.geomspace(0.1, 50, n_columns) + 3, y
-
-
-def converged(estimator: Any) -> Any:
-    """Return the same estimator with the solver that comes nearest to the minimum."""
-    estimator = clone(estimator)
-    last = estimator[-1] if hasattr(estimator, "steps") else estimator
-    last.set_params(solver="newton-cholesky", tol=1e-12, max_iter=1000)
-    return estimator
 
 
 def assert_as_fits(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from converged_fits import converged
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -33,16 +34,6 @@ OF_ROWS, OF_MEAN = 1e-4, 1e-6
 def cancer(n_rows: int = 569) -> tuple[np.ndarray, np.ndarray]:
     X, y = load_breast_cancer(return_X_y=True)
     return scale(X)[:n_rows], y[:n_rows]
-
-
-def converged(estimator: Any) -> Any:
-    """Return the same estimator with the solver that comes nearest to the minimum."""
-    estimator = clone(estimator)
-    last = estimator[-1] if hasattr(estimator, "steps") else estimator
-    if getattr(last, "solver", "") != "liblinear":
-        last.set_params(solver="newton-cholesky")
-    last.set_params(tol=1e-12, max_iter=1000)
-    return estimator
 
 
 def of_fits(

@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from converged_fits import converged
 import numpy as np
 from pairs import pairs
 import pytest
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import KFold
@@ -38,10 +38,6 @@ def rows_of(
     X = sparse.csr_array(X)
     scores = 3 * X @ rng.normal(size=(n_columns, n_classes))
     return X, (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
-
-
-def converged(model: LogisticRegression) -> LogisticRegression:
-    return clone(model).set_params(solver="newton-cholesky", tol=1e-12, max_iter=1000)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from converged_fits import converged
 import numpy as np
 import optuna
 from pairs import pairs
@@ -59,15 +60,6 @@ def with_dummies(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     two, many = rng.integers(0, 2, N_ROWS), rng.integers(0, 5, N_ROWS)
     y = y + 2 * two + rng.normal(size=5)[many]
     return np.hstack([X, np.eye(2)[two], np.eye(5)[many], X[:, :1]]), y
-
-
-def converged(estimator: Any) -> Any:
-    """Return the same estimator with a tolerance that leaves rounding errors alone."""
-    estimator = clone(estimator)
-    last = estimator[-1] if hasattr(estimator, "steps") else estimator
-    if not isinstance(last, LinearRegression):
-        last.set_params(tol=1e-14, max_iter=1_000_000)
-    return estimator
 
 
 def assert_as_fits(
