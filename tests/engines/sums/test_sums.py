@@ -175,13 +175,13 @@ def test_classifiers_score_as_fits_do(name, n_classes, splitter, number):
     np.testing.assert_array_equal(results[number].test_score, expected)
 
 
-def test_float32_is_computed_in_float64():
-    small = X.astype(np.float32)
-    for scoring in ("squared_error", "absolute_error"):
-        options = {"cv": KFold(5), "scoring": scoring}
-        result = tree_cross_validate(Ridge(), small, Y, **options)
-        wide = tree_cross_validate(Ridge(), small.astype(np.float64), Y, **options)
-        np.testing.assert_array_equal(result.test_score, wide.test_score)
+@pytest.mark.parametrize("scoring", ["squared_error", "absolute_error"])
+@pytest.mark.parametrize("model", [Ridge(), Ridge(fit_intercept=False)], ids=str)
+def test_float32_is_computed_in_float64(model, scoring):
+    small, options = X.astype(np.float32), {"cv": KFold(5), "scoring": scoring}
+    result = tree_cross_validate(model, small, Y, **options)
+    wide = tree_cross_validate(model, small.astype(np.float64), Y, **options)
+    np.testing.assert_array_equal(result.test_score, wide.test_score)
 
 
 SPARSE = sparse.random(200, 30, density=0.2, random_state=0, format="csr")
