@@ -38,7 +38,6 @@ from optuna_treecv.search.stand_ins import RECORD
 X, Y = load_breast_cancer(return_X_y=True)
 D, T = load_diabetes(return_X_y=True)
 LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-9, max_iter=1000))
-ERRORS = ["r2", "neg_mean_absolute_error"]
 
 
 @pytest.fixture

@@ -24,7 +24,6 @@ from optuna_treecv.study.racing import is_spared
 from optuna_treecv.study.racing import N_CALIBRATING
 
 STEP = 8
-ALPHA = {"alpha": FloatDistribution(1e-7, 1e3, log=True)}
 
 # Says nothing of the rows: no bound would drop a trial, and one would drop every trial.
 LEVEL = Comparison(100, 0.0, 100.0, 2.0, 15, "last")

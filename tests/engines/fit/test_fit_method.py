@@ -28,15 +28,11 @@ from sklearn.decomposition import PCA
 from sklearn.dummy import DummyClassifier
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import BaggingClassifier
-from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import DataConversionWarning
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.feature_selection import SelectKBest
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
@@ -50,8 +46,6 @@ from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 from sklearn.preprocessing import StandardScaler
@@ -76,29 +70,6 @@ from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.core.settings import draw_seed
 from optuna_treecv.scoring.metrics import registered_scorer
 from optuna_treecv.scoring.scorers import score_of
-
-CLASSIFIERS = {
-    "dummy": DummyClassifier(strategy="stratified", random_state=3),
-    "boosting": HistGradientBoostingClassifier(max_iter=3),
-    "neighbors": KNeighborsClassifier(),
-    "forest": RandomForestClassifier(5, random_state=0),
-    "sgd": SGDClassifier(max_iter=5, tol=None, random_state=0),
-    "svm": svm.LinearSVC(max_iter=50, random_state=0),
-    "pipeline": make_pipeline(StandardScaler(), SelectKBest(k=5), LogisticRegression()),
-}
-REGRESSORS = {
-    "process": GaussianProcessRegressor(alpha=1.0),
-    "kernel": KernelRidge(),
-    "network": MLPRegressor(hidden_layer_sizes=(5,), max_iter=5, random_state=0),
-    "projection": make_pipeline(PCA(3, random_state=0), Ridge()),
-}
-SPLITTERS = [
-    KFold(4, shuffle=True, random_state=0),
-    StratifiedKFold(3),
-    ShuffleSplit(3, test_size=0.3, random_state=1),
-    RepeatedStratifiedKFold(n_splits=2, n_repeats=2, random_state=0),
-    TimeSeriesSplit(3, gap=5, max_train_size=200),
-]
 
 
 class Told(ClassifierMixin, BaseEstimator):

@@ -48,7 +48,6 @@ ESTIMATORS = [
     StreamingGaussianDensity(),
     StreamingGaussianDensity("full"),
 ]
-SPARSE = [one for one in ESTIMATORS if get_tags(one).input_tags.sparse]
 LEARNERS = [
     *ESTIMATORS,
     *(
