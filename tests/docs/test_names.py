@@ -161,7 +161,6 @@ MODULE = sys.modules[__name__]
 FRAMES = {"X": FRAME}
 SWAPPED = ["a", "c", "b", "d"]
 IS_YES = {"pos_label": "yes"}
-SCALED = make_pipeline(StandardScaler(), DecisionTreeClassifier(random_state=0))
 SCORES = ["accuracy", "f1_macro"]
 
 #: By the words of the table: what is given before and after, and what is set between the two.
