@@ -59,6 +59,7 @@ from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.compose import ColumnTransformer
+from sklearn.cross_decomposition import PLSRegression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesRegressor
@@ -250,6 +251,8 @@ def _subjects() -> Iterator[Subject]:
     yield Subject("exact/lasso", Lasso(0.05), penalties, bad_alpha, "number", **fast)
     net = ElasticNet(0.05)
     yield Subject("exact/net", net, {"l1_ratio": [0.2, 0.8]}, {"l1_ratio": 2.0}, "number")
+    components = {"n_components": [1, 2, 4]}
+    yield Subject("exact/pls", PLSRegression(), components, {"n_components": 0}, "number")
     yield Subject("exact/ridge_classifier", RidgeClassifier(), penalties, bad_alpha, "three")
     lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
     shrinkages = {"shrinkage": [None, 0.1, 0.5]}

@@ -16,6 +16,7 @@ from processes import SERVER
 import pytest
 from sklearn.base import clone
 from sklearn.base import is_classifier
+from sklearn.cross_decomposition import PLSRegression
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
@@ -62,6 +63,7 @@ EXACT = [
     (RidgeClassifier(), {"alpha": -1.0}, {"alpha": 300.0}, {}),
     (LinearDiscriminantAnalysis(solver="lsqr"), {"shrinkage": 2.0}, {"shrinkage": 0.9}, {}),
     (LinearRegression(), {"fit_intercept": "no"}, {"fit_intercept": False}, {}),
+    (PLSRegression(), {"n_components": 0}, {"n_components": 1}, {}),
     (QuadraticDiscriminantAnalysis(reg_param=0.1), {"reg_param": 2.0}, {"reg_param": 0.9}, {}),
     (
         make_pipeline(StandardScaler(), PCA(2), Ridge()),

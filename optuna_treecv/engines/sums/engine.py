@@ -4,6 +4,7 @@ The sums of all folds take one reading of the rows, and one factorisation per fo
 values of the free parameters.
 """
 
+from sklearn.cross_decomposition import PLSRegression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.linear_model import ElasticNet
@@ -14,6 +15,7 @@ from sklearn.linear_model import RidgeClassifier
 
 from optuna_treecv.engines.sums.family import LinearDiscriminantFolds
 from optuna_treecv.engines.sums.family import QuadraticDiscriminantFolds
+from optuna_treecv.engines.sums.pls import PLSFolds
 from optuna_treecv.engines.sums.regression import LassoFolds
 from optuna_treecv.engines.sums.regression import RidgeFolds
 from optuna_treecv.plans.family import describe_ignored
@@ -28,6 +30,7 @@ FAMILIES: dict[type, type[Family]] = {
     Lasso: LassoFolds,
     ElasticNet: LassoFolds,
     LinearRegression: LassoFolds,
+    PLSRegression: PLSFolds,
     LinearDiscriminantAnalysis: LinearDiscriminantFolds,
     QuadraticDiscriminantAnalysis: QuadraticDiscriminantFolds,
 }
