@@ -2,12 +2,13 @@
 
 ``python -m optuna_treecv.accelerate script.py`` runs a script in which ``GridSearchCV``,
 ``RandomizedSearchCV``, ``cross_val_score``, ``cross_validate``, ``cross_val_predict``,
-``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV``, and ``RidgeCV`` and ``RidgeClassifierCV``
-with ``cv`` use an engine of this package if it gives the scores of the estimator's own fits;
-everything else runs as before. At the end it prints a report of all calls. With ``--check``,
-scikit-learn also runs each call, and the report gives the largest difference of a score. Iterative
-solvers of scikit-learn stop before they have converged, so their scores, and hence the best
-parameters, may differ slightly.
+``permutation_test_score``, ``learning_curve``, ``validation_curve``, ``LassoCV``,
+``ElasticNetCV``, ``LogisticRegressionCV``, and ``RidgeCV`` and ``RidgeClassifierCV`` with ``cv``
+use an engine of this package if it gives the scores of the estimator's own fits; everything else
+runs as before. At the end it prints a report of all calls. With ``--check``, scikit-learn also
+runs each call, and the report gives the largest difference of a score. Iterative solvers of
+scikit-learn stop before they have converged, so their scores, and hence the best parameters, may
+differ slightly.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
@@ -25,6 +26,7 @@ from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.linear_model import _ridge
 
+from optuna_treecv.search import curves
 from optuna_treecv.search import stand_ins
 from optuna_treecv.search.stand_ins import Call
 from optuna_treecv.search.stand_ins import RECORD
@@ -38,14 +40,16 @@ _IN_MODEL_SELECTION = (
     "cross_val_score",
     "cross_validate",
 )
-# The modules and names that are replaced. RidgeCV and RidgeClassifierCV use the last one if ``cv``
-# is given.
-_REPLACED: list[tuple[Any, str]] = [
-    *((model_selection, name) for name in _IN_MODEL_SELECTION),
-    (linear_model, "ElasticNetCV"),
-    (linear_model, "LassoCV"),
-    (linear_model, "LogisticRegressionCV"),
-    (_ridge, "GridSearchCV"),
+_CURVES = ("learning_curve", "permutation_test_score", "validation_curve")
+# The modules and names that are replaced, and the modules of their replacements. RidgeCV and
+# RidgeClassifierCV use the last one if ``cv`` is given.
+_REPLACED: list[tuple[Any, str, Any]] = [
+    *((model_selection, name, stand_ins) for name in _IN_MODEL_SELECTION),
+    *((model_selection, name, curves) for name in _CURVES),
+    (linear_model, "ElasticNetCV", stand_ins),
+    (linear_model, "LassoCV", stand_ins),
+    (linear_model, "LogisticRegressionCV", stand_ins),
+    (_ridge, "GridSearchCV", stand_ins),
 ]
 
 
@@ -77,15 +81,15 @@ def install(*, check: bool = False) -> None:
     """
     RECORD.is_checked = check
     RECORD.calls.clear()
-    for module, name in _REPLACED:
-        setattr(module, name, getattr(stand_ins, name))
+    for module, name, ours in _REPLACED:
+        setattr(module, name, getattr(ours, name))
 
 
 def uninstall() -> None:
     """Restore scikit-learn's searches and cross-validations."""
-    for module, name in _REPLACED:
-        ours: Any = getattr(stand_ins, name)
-        setattr(module, name, getattr(ours, "stands_for", None) or ours.__wrapped__)
+    for module, name, ours in _REPLACED:
+        stand_in: Any = getattr(ours, name)
+        setattr(module, name, getattr(stand_in, "stands_for", None) or stand_in.__wrapped__)
 
 
 def report() -> str:

@@ -20,6 +20,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from functools import cached_property
 from functools import partial
 from functools import reduce
 from itertools import accumulate
@@ -64,6 +65,27 @@ TestedChunks = tuple[slice, np.ndarray]
 
 # The number of rows that are sorted by group together.
 _SORTED_ROWS = 8 * BLOCK
+
+
+# If the training sets together have at least this many times as many rows as there are, the
+# moments of cells are computed first, unless there are more than this number of cells per chunk.
+_READINGS_OF_CELLS, _CELLS_PER_CHUNK = 4, 4
+
+
+class Cells(NamedTuple):
+    """The largest sets of rows that each training or test set contains completely or not at all.
+
+    Attributes
+    ----------
+    rows : list of ndarray
+        The rows of each cell.
+    trains, tests : list of ndarray
+        The cells of which the training and the test set of each chunk consist.
+    """
+
+    rows: list[np.ndarray]
+    trains: list[np.ndarray]
+    tests: list[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -122,7 +144,32 @@ class Chunks:
         if self.trains is None:
             return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
         sizes = [sum(map(count_rows, parts)) for parts in self.trains]
-        return sizes[-1] if self.are_growing else sum(sizes)
+        if self.are_growing:
+            return sizes[-1]
+        return self.n_rows if self.cells is not None else sum(sizes)
+
+    @cached_property
+    def cells(self) -> "Cells | None":
+        """The cells of the training and test sets; None if reading each set takes less time."""
+        sets = [_as_indices(parts) for parts in self.trains or ()]
+        if sum(map(len, sets)) < _READINGS_OF_CELLS * self.n_rows:
+            return None
+        sets += [_as_indices([self.test_rows(i, i + 1)]) for i in range(self.n_chunks)]
+        labels, n_cells = np.zeros(self.n_rows, np.intp), 1
+        for rows in sets:  # each set divides the cells into rows inside and outside of it
+            labels *= 2
+            labels[rows] += 1
+            is_present = np.bincount(labels, minlength=2 * n_cells) > 0
+            n_cells = int(np.count_nonzero(is_present))
+            if n_cells > _CELLS_PER_CHUNK * self.n_chunks:
+                return None
+            labels = (np.cumsum(is_present) - 1)[labels]
+        sizes = np.bincount(labels)
+        members = [np.flatnonzero(np.bincount(labels[rows], minlength=n_cells)) for rows in sets]
+        if any(sizes[cells].sum() != len(rows) for cells, rows in zip(members, sets, strict=True)):
+            return None  # a set contains a row several times
+        rows_of_cells = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+        return Cells(rows_of_cells, members[: self.n_chunks], members[self.n_chunks :])
 
     def train_parts(self, chunk: int) -> list[RowIndices]:
         """Return the training rows of a chunk's model as slices and arrays of row indices."""
@@ -382,6 +429,12 @@ def _collect_in_block(
     """Compute the moments of the rows ``start`` to ``stop - 1`` of a block in a remote worker."""
     with np.errstate(all="ignore"):
         return make(block.rows).source.collect(slice(start, stop))
+
+
+def _as_indices(parts: list[RowIndices]) -> np.ndarray:
+    """Return slices and arrays of row indices as one array."""
+    arrays = [np.arange(p.start, p.stop) if isinstance(p, slice) else p for p in parts]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def views(memory: np.ndarray, shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
@@ -659,9 +712,17 @@ def _collect_training_rows(
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of the training rows in ``chunks.trains``.
 
-    If each training set contains the previous one, only the added rows are read.
+    If each training set contains the previous one, only the added rows are read. If training sets
+    overlap, they are merged from the moments of their cells.
     """
     assert chunks.trains is not None
+    cells = None if chunks.are_growing else chunks.cells
+    if cells is not None and 8 * len(cells.rows) * source.n_values <= MAX_BYTES:
+        collected = list(in_order(n_threads, source.collect, cells.rows))
+        for members in zip(cells.trains, cells.tests, strict=True):
+            train, test = (reduce(merge, [collected[cell] for cell in part]) for part in members)
+            yield train, test if with_test else None
+        return
     are_growing, start = chunks.are_growing, 0
     added: list[RowIndices] = []
     for (rows,) in chunks.trains:

@@ -68,6 +68,7 @@ from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
 from optuna_treecv.rows.distributed import Block
 from optuna_treecv.rows.distributed import RemoteCall
+from optuna_treecv.rows.folds import by_number
 from optuna_treecv.rows.folds import Cut
 from optuna_treecv.rows.folds import Folds
 from optuna_treecv.rows.layout import RowLayout
@@ -330,6 +331,32 @@ class JointPlan(Plan):
         for model in models:
             model.set_params(**given)
         return models
+
+    def score_targets(self, candidate: Candidate, repeat: Repeat) -> np.ndarray:
+        """Return the scores of each target on its own, by the first metric, (n_targets, n_folds).
+
+        The family must be one whose models of a target do not depend on the other targets.
+        """
+        request, rows, chunks = self.request, self.rows(repeat), make_chunks(repeat.cut)
+        metric, sums = request.scoring.metrics[:1], CachedSums()
+        with computing():
+            family = self.bind(repeat, rows, [candidate])
+            squares = scores = None
+            if _use_squares(request, rows, chunks):
+                squares = family.squares(chunks, sums)
+            if squares is not None:
+                errors, totals, weights = squares
+                scores = scores_from_squares(metric, errors.T, totals.T[:, :, None], weights)
+            if scores is None:
+                scores = np.zeros((request.cross_validation.n_targets, 1, chunks.n_chunks))
+                for _, event in self.test_folds(family, repeat, rows, chunks, sums):
+                    assert event.predictions is not None
+                    for target, of_target in enumerate(event.predictions.split_targets()):
+                        scored = scores_of_folds(metric, of_target, candidate, None)
+                        if np.any(scored.diverged):
+                            raise self._not_finite()
+                        scores[target, :, event.folds.first : event.folds.last] = scored.scores
+        return np.array([by_number(repeat.cut, of_target) for of_target in scores[:, 0]])
 
     def compute_once(self, name: Hashable, make: Callable[[], T]) -> T:
         """Return the result of ``make``, which is called only for the first candidate."""

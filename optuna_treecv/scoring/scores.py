@@ -107,6 +107,15 @@ class TestedRows:
             self.methods,
         )
 
+    def split_targets(self) -> "list[TestedRows]":
+        """Return the rows with each target alone; the output of a target is its prediction."""
+        outputs, targets = self.outputs, self.targets
+        assert targets is not None
+        return [
+            TestedRows(outputs[:, [i]], self.respond, of_target, self.weights, self.begins)
+            for i, of_target in enumerate(targets.reshape(outputs.shape).T)
+        ]
+
     def response(self, method: str) -> Array:
         if method not in self._responses:
             with np.errstate(all="ignore"):

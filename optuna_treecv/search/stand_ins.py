@@ -119,7 +119,7 @@ class Call:
 RECORD = SimpleNamespace(is_checked=False, calls=deque[Call](maxlen=_MAX_CALLS))
 
 
-def _replace_function(
+def replace_function(
     original: Callable[..., Any], by_engine: Callable[..., Any], name: str
 ) -> Any:
     """Return a replacement for a scikit-learn function, evaluated by an engine if possible.
@@ -145,7 +145,8 @@ def _replace_function(
         )
         call = Call(name, name_of(fitted))
         attributes = (getattr(estimator, name, None) for name in ("cv", "random_state"))
-        start, states = perf_counter(), _random_states(options.get("cv"), *attributes)
+        arguments = options.get("cv"), options.get("random_state")
+        start, states = perf_counter(), _random_states(*arguments, *attributes)
         try:
             result = by_engine(call, estimator, *args, **options)
         except Exception as error:
@@ -186,7 +187,7 @@ def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
         generator.set_state(state)
 
 
-def _select_method(runs: list[Run]) -> str:
+def select_method(runs: list[Run]) -> str:
     """Return the method of runs; raise an error if scikit-learn's scores are not guaranteed."""
     methods = {run.plan.name: run for run in runs}
     equivalent = sorted(methods.keys() & EQUIVALENT_METHODS)
@@ -232,7 +233,7 @@ def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
     return weights
 
 
-def _scores(scoring: Any, estimator: Any, y: Any) -> SearchScores:
+def scores_for(scoring: Any, estimator: Any, y: Any) -> SearchScores:
     """Return the scores for ``scoring``; raise an error if one is a loss of this package."""
     if scoring is not None and type(scoring) is type(check_scoring(estimator)):
         scoring = None  # RidgeCV passes the estimator's own score to its search
@@ -263,7 +264,7 @@ def _settings(
     )
 
 
-def _evaluate(
+def evaluate(
     call: Call, X: Any, y: Any, settings: Settings, estimators: list[Any]
 ) -> list[CVResult]:
     """Cross-validate estimators by an engine; raise an error if scores might differ."""
@@ -273,7 +274,7 @@ def _evaluate(
         raise LeftToSklearn("some column names are not strings")
     with quietly():  # no warnings, because scikit-learn may run the call
         runs = runs_for(cross_validation_for(X, y, settings, estimators), estimators)
-        call.method = _select_method(runs)
+        call.method = select_method(runs)
     evaluate_batch(runs)
     return [run.finish() for run in runs]
 
@@ -306,7 +307,7 @@ def _replace_class(original: Any, by_engine: Callable[..., Any]) -> Any:
         "__doc__": f"``{original.__module__.rpartition('.')[0]}.{name}``, by an engine.",
         "__module__": __name__,
         "stands_for": original,
-        "fit": _replace_function(original.fit, by_engine, name),
+        "fit": replace_function(original.fit, by_engine, name),
     }
     return ABCMeta(name, (_StandIn, original), names)
 
@@ -323,7 +324,7 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     weights = _weights(search.estimator, params)
     scorers, refit_metric = search._get_scorers()
     X, y = indexable(X, y)
-    scores = _scores(search.scoring, search.estimator, y)
+    scores = scores_for(search.scoring, search.estimator, y)
     folds = groups, search.cv, search.n_jobs
     options = {"sample_weight": weights, "scoring": scores.requested}
     settings = _settings(search.estimator, y, *folds, **options)
@@ -338,7 +339,7 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     with_params = [
         clone(search.estimator).set_params(**clone(p, safe=False)) for p in distinct.values()
     ]
-    evaluated = _evaluate(call, X, y, settings, with_params)
+    evaluated = evaluate(call, X, y, settings, with_params)
     result_by_key = dict(zip(distinct, evaluated, strict=True))
     results = [result_by_key[key] for key in keys]
     search.n_splits_ = len(results[0].test_score)
@@ -390,8 +391,10 @@ def _split_scores(result: CVResult, scores: SearchScores) -> list[Any]:
 
 
 def _arrays_to_compare(result: Any) -> list[Any]:
-    """Return the arrays to compare with scikit-learn: split scores or predictions."""
+    """Return the arrays to compare with scikit-learn: scores or predictions."""
     result = getattr(result, "cv_results_", result)
+    if isinstance(result, tuple):
+        return [*result]
     if isinstance(result, Mapping):
         names = [n for n in result if n.startswith(("split", "test_")) and "test_" in n]
         return [result[name] for name in names]
@@ -437,7 +440,7 @@ def _fit_path(
         models += [model(**{**common, "alpha": alpha}) for alpha in ratio_alphas]
     folds = None, path.cv, path.n_jobs
     settings = _settings(models[0], targets, *folds, scoring="neg_mean_squared_error")
-    scores = [-result.test_score for result in _evaluate(call, X, targets, settings, models)]
+    scores = [-result.test_score for result in evaluate(call, X, targets, settings, models)]
     split_errors = np.reshape(scores, (*alphas.shape, -1))
     means = split_errors.mean(axis=2)
     best = np.unravel_index(np.argmin(means), means.shape)
@@ -510,7 +513,7 @@ def _solve_folds(
     with quietly():
         cross_validation = cross_validation_for(X, y, settings, estimators)
         runs = runs_for(cross_validation, estimators)
-        call.method = _select_method(runs)
+        call.method = select_method(runs)
     if other_runs := [run for run in runs if run.plan.name != "newton"]:
         raise LeftToSklearn(other_runs[0].reason)
     plan, candidates = runs[0].plan, [run.estimator for run in runs]
@@ -551,7 +554,7 @@ _cross_val_score = model_selection.cross_val_score
 _cross_val_predict = model_selection.cross_val_predict
 
 
-def _settings_for_call(
+def settings_for_call(
     function: Any, estimator: Any, y: Any, options: dict[str, Any], **settings: Any
 ) -> Settings:
     """Return the settings for a call; weights are used only in training, not in scoring."""
@@ -587,10 +590,10 @@ def _cross_validate_by_engine(
     for name in ("return_train_score", "return_estimator", "return_indices"):
         if options.get(name):
             raise LeftToSklearn(f"{name} is True")
-    scores = _scores(options.get("scoring"), estimator, y)
+    scores = scores_for(options.get("scoring"), estimator, y)
     X, y = indexable(X, y)
-    settings = _settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
-    result = _evaluate(call, X, y, settings, [clone(estimator)])[0]
+    settings = settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
+    result = evaluate(call, X, y, settings, [clone(estimator)])[0]
     n_splits = len(result.test_score)
     times = {
         "fit_time": np.full(n_splits, result.seconds / n_splits),
@@ -607,13 +610,13 @@ def _cross_val_predict_by_engine(
 ) -> Any:
     """Run ``cross_val_predict`` by an engine."""
     X, y = indexable(X, y)
-    settings = _settings_for_call(_cross_val_predict, estimator, y, options)
+    settings = settings_for_call(_cross_val_predict, estimator, y, options)
     if getattr(X, "dtype", None) == np.float32:
         raise LeftToSklearn("predictions would be float64 instead of float32")
     with quietly():
         cross_validation = CrossValidation.of(X, y, settings, estimator)
         run = run_for(cross_validation, clone(estimator), is_scored=False)
-        call.method = _select_method([run])
+        call.method = select_method([run])
     return run.predict(options.get("method", "predict"))
 
 
@@ -624,10 +627,8 @@ ElasticNetCV = _replace_class(
     linear_model.ElasticNetCV, partial(_fit_path, linear_model.ElasticNet)
 )
 LogisticRegressionCV = _replace_class(linear_model.LogisticRegressionCV, _fit_logistic_path)
-cross_validate = _replace_function(_cross_validate, _cross_validate_by_engine, "cross_validate")
-cross_val_score = _replace_function(
-    _cross_val_score, _cross_val_score_by_engine, "cross_val_score"
-)
-cross_val_predict = _replace_function(
+cross_validate = replace_function(_cross_validate, _cross_validate_by_engine, "cross_validate")
+cross_val_score = replace_function(_cross_val_score, _cross_val_score_by_engine, "cross_val_score")
+cross_val_predict = replace_function(
     _cross_val_predict, _cross_val_predict_by_engine, "cross_val_predict"
 )

@@ -1,0 +1,207 @@
+"""Replacements for scikit-learn's permutation test, learning curve and validation curve.
+
+They are evaluated by an engine, or run by scikit-learn, as described in ``stand_ins``.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn import linear_model
+from sklearn import model_selection
+from sklearn.base import clone
+from sklearn.model_selection import _split
+from sklearn.model_selection import _validation
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils import indexable
+
+from optuna_treecv.core.batch import evaluate_batch
+from optuna_treecv.core.cross_validation import CrossValidation
+from optuna_treecv.core.settings import quietly
+from optuna_treecv.core.settings import Settings
+from optuna_treecv.crossval.evaluate import cross_validation_for
+from optuna_treecv.crossval.evaluate import run_for
+from optuna_treecv.crossval.evaluate import runs_for
+from optuna_treecv.estimators.base import last_step
+from optuna_treecv.plans.joint import JointPlan
+from optuna_treecv.preprocessing.parts import steps_before
+from optuna_treecv.rows.folds import packed
+from optuna_treecv.rows.folds import Splits
+from optuna_treecv.search.stand_ins import Call
+from optuna_treecv.search.stand_ins import evaluate
+from optuna_treecv.search.stand_ins import LeftToSklearn
+from optuna_treecv.search.stand_ins import replace_function
+from optuna_treecv.search.stand_ins import scores_for
+from optuna_treecv.search.stand_ins import select_method
+from optuna_treecv.search.stand_ins import settings_for_call
+
+# The estimators whose model of a target does not depend on the other targets.
+_INDEPENDENT_TARGETS = (
+    linear_model.ElasticNet,
+    linear_model.Lasso,
+    linear_model.LinearRegression,
+    linear_model.Ridge,
+)
+
+# The splitters whose splits do not depend on y, if their random_state is an int or has no effect.
+_SPLITTERS_WITHOUT_Y = (
+    model_selection.GroupKFold,
+    model_selection.KFold,
+    model_selection.LeaveOneGroupOut,
+    model_selection.LeaveOneOut,
+    model_selection.PredefinedSplit,
+    model_selection.ShuffleSplit,
+    model_selection.TimeSeriesSplit,
+    _split._CVIterableWrapper,
+)
+
+# The maximum size of the permuted targets in memory, and their maximum number.
+_MAX_BYTES, _MAX_TARGETS = 2**26, 256
+
+
+def _prepare(
+    function: Any, estimator: Any, X: Any, y: Any, options: dict[str, Any]
+) -> tuple[Any, Any, Any, Settings]:
+    """Return the rows, their groups and the settings; raise an error for invalid arguments."""
+    scoring = options.get("scoring")
+    if not (scoring is None or isinstance(scoring, str) or callable(scoring)):
+        raise LeftToSklearn("scoring is not a single score")
+    X, y, groups = indexable(X, y, options.get("groups"))
+    scores = scores_for(scoring, estimator, y)
+    settings = settings_for_call(function, estimator, y, options, scoring=scores.requested)
+    return X, y, groups, settings
+
+
+def _is_random(cv: Any) -> bool:
+    """Return whether a splitter may draw other splits in each call."""
+    has_effect = getattr(cv, "shuffle", hasattr(cv, "random_state"))
+    return bool(has_effect) and not isinstance(getattr(cv, "random_state", None), Integral)
+
+
+def _permutation_test_score_by_engine(
+    call: Call, estimator: Any, X: Any, y: Any, **options: Any
+) -> Any:
+    """Run ``permutation_test_score`` by an engine."""
+    X, y, groups, settings = _prepare(_permutation_test_score, estimator, X, y, options)
+    n_permutations = options.get("n_permutations", 100)
+    if not isinstance(n_permutations, Integral) or n_permutations < 1:
+        raise LeftToSklearn("an argument is unknown or invalid")
+    if _is_random(settings.cv):
+        raise LeftToSklearn("cv may draw other splits for each permutation")
+    estimator, generator = clone(estimator), check_random_state(options.get("random_state", 0))
+    score = np.mean(evaluate(call, X, y, settings, [estimator])[0].test_score)
+    permuted = (_validation._shuffle(y, groups, generator) for _ in range(n_permutations))
+    if _are_joint(estimator, y, settings):
+        scores = _score_permutations(X, permuted, settings, estimator)
+    else:
+        results = (evaluate(call, X, of_y, settings, [estimator])[0] for of_y in permuted)
+        scores = np.array([np.mean(result.test_score) for result in results])
+    p_value = (np.sum(scores >= score) + 1.0) / (int(n_permutations) + 1)
+    return score, scores, p_value
+
+
+def _are_joint(estimator: Any, y: Any, settings: Settings) -> bool:
+    """Return whether permuted targets may be evaluated as several targets of the same models."""
+    return (
+        type(last_step(estimator)) in _INDEPENDENT_TARGETS
+        and all(type(step) is StandardScaler for _, step in steps_before(estimator))
+        and type(settings.cv) in _SPLITTERS_WITHOUT_Y
+        and np.ndim(y) == 1
+        and np.asarray(y).dtype.kind in "iuf"
+    )
+
+
+def _score_permutations(
+    X: Any, permuted: Iterator[Any], settings: Settings, estimator: Any
+) -> np.ndarray:
+    """Return the mean score of each permuted target, evaluated in batches of several targets."""
+    size = min(max(1, _MAX_BYTES // (8 * len(X))), _MAX_TARGETS)
+    scores: list[float] = []
+    while batch := list(islice(permuted, size)):
+        targets = batch[0] if len(batch) == 1 else np.column_stack(batch)
+        with quietly():
+            cross_validation = CrossValidation.of(X, targets, settings, estimator)
+            run = run_for(cross_validation, estimator)
+        select_method([run])
+        plan = run.plan
+        assert isinstance(plan, JointPlan)
+        of_folds = [plan.score_targets(estimator, repeat) for repeat in plan.repeats]
+        scores += np.concatenate(of_folds, axis=1).mean(axis=1).tolist()
+    return np.array(scores)
+
+
+def _learning_curve_by_engine(call: Call, estimator: Any, X: Any, y: Any, **options: Any) -> Any:
+    """Run ``learning_curve`` by an engine."""
+    for name in ("exploit_incremental_learning", "return_times"):
+        if options.get(name):
+            raise LeftToSklearn(f"{name} is True")
+    if options.get("verbose"):
+        raise LeftToSklearn("verbose output reports each single fit")
+    X, y, groups, settings = _prepare(_learning_curve, estimator, X, y, options)
+    splits = list(settings.cv.split(X, y, groups))
+    sizes = options.get("train_sizes", np.linspace(0.1, 1.0, 5))
+    sizes = _validation._translate_train_sizes(sizes, len(splits[0][0]))
+    if options.get("shuffle"):
+        generator = check_random_state(options.get("random_state"))
+        splits = [(generator.permutation(train), test) for train, test in splits]
+    pairs = [(train[:size], test) for train, test in splits for size in sizes]
+    (scores,) = _score_both(call, X, y, settings, [clone(estimator)], pairs)
+    return sizes, *scores.reshape(2, -1, len(sizes)).transpose(0, 2, 1)
+
+
+def _validation_curve_by_engine(call: Call, estimator: Any, X: Any, y: Any, **options: Any) -> Any:
+    """Run ``validation_curve`` by an engine."""
+    name, values = options.pop("param_name"), options.pop("param_range")
+    if options.get("verbose"):
+        raise LeftToSklearn("verbose output reports each single fit")
+    X, y, groups, settings = _prepare(_validation_curve, estimator, X, y, options)
+    splits = list(settings.cv.split(X, y, groups))
+    candidates = [clone(estimator).set_params(**{name: value}) for value in values]
+    scores = _score_both(call, X, y, settings, candidates, splits)
+    train_scores, test_scores = np.array(scores).transpose(1, 0, 2)
+    return train_scores, test_scores
+
+
+def _score_both(
+    call: Call,
+    X: Any,
+    y: Any,
+    settings: Settings,
+    candidates: Sequence[Any],
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> list[np.ndarray]:
+    """Return the training and test scores of each candidate, (2, n_pairs).
+
+    Each model is tested twice: on its training rows, and on its test rows.
+    """
+    settings = replace(settings, cv=pairs[:1], groups=None)
+    with quietly():
+        cross_validation = cross_validation_for(X, y, settings, candidates)
+        cross_validation.divide_for(candidates[0])
+        n_rows = cross_validation.data.n_rows
+        trains = [packed(train, n_rows) for train, _ in pairs]
+        tests = [rows.astype(np.uint32) for index in (0, 1) for rows in (p[index] for p in pairs)]
+        order, why = np.arange(n_rows, dtype=np.uint32), "models are tested on their training rows"
+        splits = Splits(order, (*trains, *trains), (*tests,), why_no_tree=why)
+        runs = runs_for(cross_validation.with_splits([splits]), candidates)
+        call.method = select_method(runs)
+        evaluate_batch(runs)
+        return [np.array(run.finish().test_score).reshape(2, -1) for run in runs]
+
+
+_permutation_test_score = model_selection.permutation_test_score
+_learning_curve = model_selection.learning_curve
+_validation_curve = model_selection.validation_curve
+
+permutation_test_score = replace_function(
+    _permutation_test_score, _permutation_test_score_by_engine, "permutation_test_score"
+)
+learning_curve = replace_function(_learning_curve, _learning_curve_by_engine, "learning_curve")
+validation_curve = replace_function(
+    _validation_curve, _validation_curve_by_engine, "validation_curve"
+)
