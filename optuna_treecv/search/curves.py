@@ -3,7 +3,6 @@
 They are evaluated by an engine, or run by scikit-learn, as described in ``stand_ins``.
 """
 
-from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -74,6 +73,10 @@ def _prepare(
     X, y, groups = indexable(X, y, options.get("groups"))
     scores = scores_for(scoring, estimator, y)
     settings = settings_for_call(function, estimator, y, options, scoring=scores.requested)
+    if type(settings.cv).__module__ != _split.__name__:
+        raise LeftToSklearn(
+            "cv is a splitter of another package, which may yield splits only once"
+        )
     return X, y, groups, settings
 
 
@@ -97,7 +100,9 @@ def _permutation_test_score_by_engine(
     score = np.mean(evaluate(call, X, y, settings, [estimator])[0].test_score)
     permuted = (_validation._shuffle(y, groups, generator) for _ in range(n_permutations))
     if _are_joint(estimator, y, settings):
-        scores = _score_permutations(X, permuted, settings, estimator)
+        size = min(max(1, _MAX_BYTES // (8 * len(y))), _MAX_TARGETS)
+        batches = iter(lambda: list(islice(permuted, size)), [])
+        scores = np.concatenate([_score_batch(X, b, settings, estimator) for b in batches])
     else:
         results = (evaluate(call, X, of_y, settings, [estimator])[0] for of_y in permuted)
         scores = np.array([np.mean(result.test_score) for result in results])
@@ -116,23 +121,16 @@ def _are_joint(estimator: Any, y: Any, settings: Settings) -> bool:
     )
 
 
-def _score_permutations(
-    X: Any, permuted: Iterator[Any], settings: Settings, estimator: Any
-) -> np.ndarray:
-    """Return the mean score of each permuted target, evaluated in batches of several targets."""
-    size = min(max(1, _MAX_BYTES // (8 * len(X))), _MAX_TARGETS)
-    scores: list[float] = []
-    while batch := list(islice(permuted, size)):
-        targets = batch[0] if len(batch) == 1 else np.column_stack(batch)
-        with quietly():
-            cross_validation = CrossValidation.of(X, targets, settings, estimator)
-            run = run_for(cross_validation, estimator)
-        select_method([run])
-        plan = run.plan
-        assert isinstance(plan, JointPlan)
-        of_folds = [plan.score_targets(estimator, repeat) for repeat in plan.repeats]
-        scores += np.concatenate(of_folds, axis=1).mean(axis=1).tolist()
-    return np.array(scores)
+def _score_batch(X: Any, batch: list[Any], settings: Settings, estimator: Any) -> np.ndarray:
+    """Return the mean score of each permuted target, evaluated as several targets."""
+    targets = batch[0] if len(batch) == 1 else np.column_stack(batch)
+    with quietly():
+        run = run_for(CrossValidation.of(X, targets, settings, estimator), estimator)
+    select_method([run])
+    plan = run.plan
+    assert isinstance(plan, JointPlan)
+    of_folds = [plan.score_targets(estimator, repeat) for repeat in plan.repeats]
+    return np.concatenate(of_folds, axis=1).mean(axis=1)
 
 
 def _learning_curve_by_engine(call: Call, estimator: Any, X: Any, y: Any, **options: Any) -> Any:
