@@ -105,7 +105,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 16, 356
+MOST_IN_A_CHAIN, MOST_CLASSES = 16, 357
 
 
 @pytest.mark.slow
