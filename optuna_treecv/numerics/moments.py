@@ -143,17 +143,33 @@ class Chunks:
         """The number of rows that are read to compute the moments of all training sets."""
         if self.trains is None:
             return self.n_rows if self.n_chunks > 1 else int(self.bounds[0])
-        sizes = [sum(map(count_rows, parts)) for parts in self.trains]
+        return self.n_rows if self.cells is not None else self._n_added
+
+    @cached_property
+    def additions(self) -> list[tuple[bool, RowIndices]]:
+        """Whether each training set extends the previous one, and the rows that it adds to it."""
         if self.are_growing:
-            return sizes[-1]
-        return self.n_rows if self.cells is not None else sum(sizes)
+            stops = [0, *(count_rows(parts[0]) for parts in self.trains or ())]
+            return [(bool(start), slice(start, stop)) for start, stop in pairwise(stops)]
+        additions: list[tuple[bool, RowIndices]] = []
+        previous = np.zeros(0, np.intp)
+        for parts in self.trains or ():
+            rows, n = _as_indices(parts), len(previous)
+            extends = n > 0 and np.array_equal(rows[:n], previous)
+            additions.append((extends, rows[n if extends else 0 :]))
+            previous = rows
+        return additions
+
+    @property
+    def _n_added(self) -> int:
+        return sum(count_rows(rows) for _, rows in self.additions)
 
     @cached_property
     def cells(self) -> "Cells | None":
         """The cells of the training and test sets; None if reading each set takes less time."""
-        sets = [_as_indices(parts) for parts in self.trains or ()]
-        if sum(map(len, sets)) < _READINGS_OF_CELLS * self.n_rows:
+        if self.trains is None or self._n_added < _READINGS_OF_CELLS * self.n_rows:
             return None
+        sets = [_as_indices(parts) for parts in self.trains]
         sets += [_as_indices([self.test_rows(i, i + 1)]) for i in range(self.n_chunks)]
         labels, n_cells = np.zeros(self.n_rows, np.intp), 1
         for rows in sets:  # each set divides the cells into rows inside and outside of it
@@ -388,6 +404,8 @@ class Source:
             block_moments = self.rows.X.over(rows.start, rows.stop, _collect_in_block, self.make)
             return reduce(merge, block_moments, self.empty_moments())
         sums = self.empty_moments()
+        if not count_rows(rows):
+            return sums
         spread = sums.spread
         buffer = np.empty((min(BLOCK, count_rows(rows)), self._n_read_columns))
         for group, group_rows in self._split_by_group(rows):
@@ -712,24 +730,28 @@ def _collect_training_rows(
 ) -> Iterator[TrainAndTest]:
     """Yield the moments of the training rows in ``chunks.trains``.
 
-    If each training set contains the previous one, only the added rows are read. If training sets
-    overlap, they are merged from the moments of their cells.
+    If a training set extends the previous one, only the added rows are read. If training sets
+    overlap in a few cells, they are merged from the moments of these cells.
     """
     assert chunks.trains is not None
-    cells = None if chunks.are_growing else chunks.cells
+    cells = chunks.cells
     if cells is not None and 8 * len(cells.rows) * source.n_values <= MAX_BYTES:
         collected = list(in_order(n_threads, source.collect, cells.rows))
         for members in zip(cells.trains, cells.tests, strict=True):
             train, test = (reduce(merge, [collected[cell] for cell in part]) for part in members)
             yield train, test if with_test else None
         return
-    are_growing, start = chunks.are_growing, 0
-    added: list[RowIndices] = []
-    for (rows,) in chunks.trains:
-        added.append(slice(start, rows.stop) if isinstance(rows, slice) else rows)
-        if are_growing and isinstance(rows, slice):
-            start = rows.stop
-    so_far: list[Moments] = []
-    for chunk, moments in enumerate(in_order(n_threads, source.collect, added)):
-        so_far = [merge(so_far[0], moments)] if are_growing and so_far else [moments]
-        yield so_far[0], source.collect(chunks.test_rows(chunk, chunk + 1)) if with_test else None
+    so_far, last = source.empty_moments(), (np.zeros(0), source.empty_moments())
+    added = in_order(n_threads, source.collect, [rows for _, rows in chunks.additions])
+    for chunk, (moments, (extends, _)) in enumerate(zip(added, chunks.additions, strict=True)):
+        so_far = merge(so_far, moments) if extends else moments
+        if not with_test:
+            yield so_far, None
+            continue
+        test = _as_indices([chunks.test_rows(chunk, chunk + 1)])
+        if np.array_equal(test, _as_indices(chunks.train_parts(chunk))):
+            yield so_far, so_far
+            continue
+        if not np.array_equal(test, last[0]):
+            last = test, source.collect(chunks.test_rows(chunk, chunk + 1))
+        yield so_far, last[1]

@@ -149,7 +149,7 @@ def _learning_curve_by_engine(call: Call, estimator: Any, X: Any, y: Any, **opti
         splits = [(generator.permutation(train), test) for train, test in splits]
     pairs = [(train[:size], test) for train, test in splits for size in sizes]
     (scores,) = _score_both(call, X, y, settings, [clone(estimator)], pairs)
-    return sizes, *scores.reshape(2, -1, len(sizes)).transpose(0, 2, 1)
+    return sizes, *(of_sets.reshape(-1, len(sizes)).T for of_sets in scores)
 
 
 def _validation_curve_by_engine(call: Call, estimator: Any, X: Any, y: Any, **options: Any) -> Any:
@@ -182,14 +182,15 @@ def _score_both(
         cross_validation = cross_validation_for(X, y, settings, candidates)
         cross_validation.divide_for(candidates[0])
         n_rows = cross_validation.data.n_rows
-        trains = [packed(train, n_rows) for train, _ in pairs]
-        tests = [rows.astype(np.uint32) for index in (0, 1) for rows in (p[index] for p in pairs)]
+        # The two tests of a model are adjacent, so that its training rows are read once.
+        trains = [packed(train, n_rows) for train, _ in pairs for _ in range(2)]
+        tests = [rows.astype(np.uint32) for pair in pairs for rows in pair]
         order, why = np.arange(n_rows, dtype=np.uint32), "models are tested on their training rows"
-        splits = Splits(order, (*trains, *trains), (*tests,), why_no_tree=why)
+        splits = Splits(order, tuple(trains), tuple(tests), why_no_tree=why)
         runs = runs_for(cross_validation.with_splits([splits]), candidates)
         call.method = select_method(runs)
         evaluate_batch(runs)
-        return [np.array(run.finish().test_score).reshape(2, -1) for run in runs]
+        return [np.array(run.finish().test_score).reshape(-1, 2).T for run in runs]
 
 
 _permutation_test_score = model_selection.permutation_test_score

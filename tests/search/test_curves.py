@@ -244,6 +244,22 @@ def test_cells_are_read_once(monkeypatch):
     np.testing.assert_allclose(again.test_score, expected.test_score, rtol=1e-10)
 
 
+def test_shuffled_prefixes_are_read_once(calls, monkeypatch):
+    """Each size adds its rows to those of the previous size; test sets are read once per split."""
+    n_read = []
+    collect = moments.Source.collect
+
+    def counting(self, rows):
+        n_read.append(moments.count_rows(rows))
+        return collect(self, rows)
+
+    monkeypatch.setattr(moments.Source, "collect", counting)
+    options = {"shuffle": True, "random_state": 0, "train_sizes": [0.3, 0.6, 0.9]}
+    assert_as_scikit_learn("learning_curve", calls, Ridge(), D, T, cv=KFold(4), **options)
+    n_trained = int(0.9 * len(next(KFold(4).split(D))[0]))
+    assert sum(n_read) == 4 * n_trained + len(T)
+
+
 def test_no_model_of_a_cell_changes_with_the_rows_that_it_tests():
     rows = np.arange(len(T))
     splits = [(rows[start : start + 250], rows[300:]) for start in range(0, 40, 4)]

@@ -443,9 +443,12 @@ class LassoFolds(RidgeFolds):
         if not np.all(np.isfinite(gram)) or not np.all(np.isfinite(q)):
             return np.full_like(starts, np.nan)
         out, divisors = np.zeros_like(starts), _divisors(norms)
+        previous = basic = np.zeros(len(q))
+        if self._cutoff:
+            values = np.linalg.eigvalsh(gram * norms * norms[:, None])
         for target in range(self.n_outputs):
             largest = np.abs(q[:, target]).max() or 1.0
-            previous = np.zeros(len(q))
+            previous = basic  # least squares have the same linearly independent columns
             for candidate in self._path:
                 l1, l2 = weight * self._penalties[candidate, :, None]
                 A = gram + np.diag(l2 / np.square(divisors)) if l2[0] else gram
@@ -461,7 +464,7 @@ class LassoFolds(RidgeFolds):
                 if not self._cutoff:
                     is_unique = not self._change_predictions(free / (divisors * parts[2]), chunk)
                 else:
-                    is_unique = self._has_rank(rank, A * norms * norms[:, None])
+                    is_unique, basic = self._has_rank(rank, values), w
                     w = _shortest(w / divisors, free / divisors) * divisors
                 if not is_exact or not is_unique:
                     raise nearly_dependent_error()
@@ -501,10 +504,9 @@ class LassoFolds(RidgeFolds):
         changes = np.sum(directions @ products * directions, axis=1)
         return not bool(np.all(changes < _ROUNDING * np.square(bounds)))
 
-    def _has_rank(self, rank: int, gram: np.ndarray) -> bool:
-        """Return whether ``lstsq`` computes this rank for X, whatever the rounding errors are."""
-        values = np.linalg.eigvalsh(gram)
-        least = np.array([10 * len(gram) * _EPS, 4 * self._cutoff**2]) * values[-1]
+    def _has_rank(self, rank: int, values: np.ndarray) -> bool:
+        """Return whether ``lstsq`` computes this rank for X, from the eigenvalues of X'X."""
+        least = np.array([10 * len(values) * _EPS, 4 * self._cutoff**2]) * values[-1]
         return bool(np.all(np.count_nonzero(values > least[:, None], axis=1) == rank))
 
 
