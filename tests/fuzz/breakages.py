@@ -762,9 +762,46 @@ BREAKAGES = [
     ),
     Breakage(
         "exact: growing training sets forget their beginnings",
-        "so_far = [merge(so_far[0], moments)] if are_growing and so_far else [moments]",
-        "so_far = [moments]",
+        "so_far = merge(so_far, moments) if extends else moments",
+        "so_far = moments",
         "test_sums::test_regressors_score_as_fits_do test_sums_discriminants",
+    ),
+    Breakage(
+        "exact: a training set extends each that is smaller",
+        "extends = n > 0 and np.array_equal(rows[:n], previous)",
+        "extends = 0 < n <= len(rows)",
+        "test_pls::test_scores_are_those_of_fits",
+    ),
+    Breakage(
+        "exact: models are trained on the cells of their test sets",
+        "train, test = (reduce(merge, [collected[cell] for cell in part]) for part in members)",
+        "test, train = (reduce(merge, [collected[cell] for cell in part]) for part in members)",
+        "test_curves::test_cells_are_read_once"
+        " test_curves::test_no_model_of_a_cell_changes_with_the_rows_that_it_tests",
+    ),
+    Breakage(
+        "pls: each component explains the same part of the targets",
+        "b = b - np.outer(products, y_loadings)",
+        "b = b - 0 * np.outer(products, y_loadings)",
+        "test_pls::test_scores_are_those_of_fits test_pls::test_predictions_are_those_of_fits",
+    ),
+    Breakage(
+        "pls: components are made of rounding errors",
+        "if not square * _MAX_ERROR > _EPS * largest * np.abs(rotation).sum() ** 2:",
+        "if not square:",
+        "test_pls::test_components_beyond_the_rank_are_fitted",
+    ),
+    Breakage(
+        "pls: several targets converge further than in scikit-learn",
+        "if b.shape[1] == 1 or np.sum(np.square(weights - previous)) < tol:",
+        "if b.shape[1] == 1 or np.sum(np.square(weights - previous)) < tol / 1e6:",
+        "test_pls::test_several_targets_take_as_many_iterations",
+    ),
+    Breakage(
+        "curves: random splits are drawn anew for each permutation",
+        "if _is_random(settings.cv):",
+        "if False:",
+        "test_curves::test_calls_that_are_left_to_scikit_learn",
     ),
     Breakage(
         "lasso: the models of the first fold are those of all",
@@ -780,8 +817,8 @@ BREAKAGES = [
     ),
     Breakage(
         "lasso: least squares have the singular values that scikit-learn leaves out",
-        "is_unique = self._has_rank(rank, A * norms * norms[:, None])",
-        "is_unique = True",
+        "is_unique, basic = self._has_rank(rank, values), w",
+        "is_unique, basic = True, w",
         "test_lasso::test_least_squares_leave_out_the_singular_values_that_scikit_learn_leaves_out",
     ),
     # Tables.

@@ -443,7 +443,7 @@ class LassoFolds(RidgeFolds):
         if not np.all(np.isfinite(gram)) or not np.all(np.isfinite(q)):
             return np.full_like(starts, np.nan)
         out, divisors = np.zeros_like(starts), _divisors(norms)
-        previous = basic = np.zeros(len(q))
+        basic = np.zeros(len(q))
         if self._cutoff:
             values = np.linalg.eigvalsh(gram * norms * norms[:, None])
         for target in range(self.n_outputs):
