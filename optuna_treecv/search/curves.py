@@ -13,8 +13,6 @@ import numpy as np
 from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.base import clone
-from sklearn.model_selection import _split
-from sklearn.model_selection import _validation
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils import indexable
@@ -56,8 +54,10 @@ _SPLITTERS_WITHOUT_Y = (
     model_selection.PredefinedSplit,
     model_selection.ShuffleSplit,
     model_selection.TimeSeriesSplit,
-    _split._CVIterableWrapper,
+    type(model_selection.check_cv([([0], [1])])),  # an iterable of splits
 )
+
+_TRAIN_SIZES = np.linspace(0.1, 1.0, 5)  # as in scikit-learn
 
 # The maximum size of the permuted targets in memory, and their maximum number.
 _MAX_BYTES, _MAX_TARGETS = 2**26, 256
@@ -73,7 +73,7 @@ def _prepare(
     X, y, groups = indexable(X, y, options.get("groups"))
     scores = scores_for(scoring, estimator, y)
     settings = settings_for_call(function, estimator, y, options, scoring=scores.requested)
-    if type(settings.cv).__module__ != _split.__name__:
+    if type(settings.cv).__module__ != model_selection.KFold.__module__:
         raise LeftToSklearn(
             "cv is a splitter of another package, which may yield splits only once"
         )
@@ -98,7 +98,7 @@ def _permutation_test_score_by_engine(
         raise LeftToSklearn("cv may draw other splits for each permutation")
     estimator, generator = clone(estimator), check_random_state(options.get("random_state", 0))
     score = np.mean(evaluate(call, X, y, settings, [estimator])[0].test_score)
-    permuted = (_validation._shuffle(y, groups, generator) for _ in range(n_permutations))
+    permuted = (_permute(y, groups, generator) for _ in range(n_permutations))
     if _are_joint(estimator, y, settings):
         size = min(max(1, _MAX_BYTES // (8 * len(y))), _MAX_TARGETS)
         batches = iter(lambda: list(islice(permuted, size)), [])
@@ -108,6 +108,15 @@ def _permutation_test_score_by_engine(
         scores = np.array([np.mean(result.test_score) for result in results])
     p_value = (np.sum(scores >= score) + 1.0) / (int(n_permutations) + 1)
     return score, scores, p_value
+
+
+def _permute(y: Any, groups: Any, generator: np.random.RandomState) -> Any:
+    """Return y in a random order, within each group if there are groups, as scikit-learn does."""
+    indices = np.arange(len(y))
+    for group in [None] if groups is None else np.unique(groups):
+        rows = slice(None) if groups is None else np.asarray(groups) == group
+        indices[rows] = generator.permutation(indices[rows])
+    return y.iloc[indices] if hasattr(y, "iloc") else np.asarray(y)[indices]
 
 
 def _are_joint(estimator: Any, y: Any, settings: Settings) -> bool:
@@ -142,8 +151,12 @@ def _learning_curve_by_engine(call: Call, estimator: Any, X: Any, y: Any, **opti
         raise LeftToSklearn("verbose output reports each single fit")
     X, y, groups, settings = _prepare(_learning_curve, estimator, X, y, options)
     splits = list(settings.cv.split(X, y, groups))
-    sizes = options.get("train_sizes", np.linspace(0.1, 1.0, 5))
-    sizes = _validation._translate_train_sizes(sizes, len(splits[0][0]))
+    sizes, n_trained = np.asarray(options.get("train_sizes", _TRAIN_SIZES)), len(splits[0][0])
+    if sizes.dtype.kind == "f" and np.all((sizes > 0) & (sizes <= 1)):
+        sizes = np.clip((sizes * n_trained).astype(int), 1, n_trained)
+    sizes = np.unique(given := sizes)
+    if len(sizes) < len(given) or not (0 < sizes[0] and sizes[-1] <= n_trained):
+        raise LeftToSklearn("train_sizes is invalid or contains duplicates")
     if options.get("shuffle"):
         generator = check_random_state(options.get("random_state"))
         splits = [(generator.permutation(train), test) for train, test in splits]
