@@ -13,6 +13,9 @@ import numpy as np
 from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import make_scorer
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils import indexable
@@ -42,7 +45,7 @@ _INDEPENDENT_TARGETS = (
     linear_model.ElasticNet,
     linear_model.Lasso,
     linear_model.LinearRegression,
-    linear_model.Ridge,
+    Ridge,
 )
 
 # The splitters whose splits do not depend on y, if their random_state is an int or has no effect.
@@ -98,8 +101,10 @@ def _permutation_test_score_by_engine(
         raise LeftToSklearn("cv may draw other splits for each permutation")
     estimator, generator = clone(estimator), check_random_state(options.get("random_state", 0))
     score = np.mean(evaluate(call, X, y, settings, [estimator])[0].test_score)
+    joint = _as_regression(estimator, y, settings)
+    estimator, y, settings = joint or (estimator, y, settings)
     permuted = (_permute(y, groups, generator) for _ in range(n_permutations))
-    if _are_joint(estimator, y, settings):
+    if joint is not None:
         size = min(max(1, _MAX_BYTES // (8 * len(y))), _MAX_TARGETS)
         batches = iter(lambda: list(islice(permuted, size)), [])
         scores = np.concatenate([_score_batch(X, b, settings, estimator) for b in batches])
@@ -119,15 +124,30 @@ def _permute(y: Any, groups: Any, generator: np.random.RandomState) -> Any:
     return y.iloc[indices] if hasattr(y, "iloc") else np.asarray(y)[indices]
 
 
-def _are_joint(estimator: Any, y: Any, settings: Settings) -> bool:
-    """Return whether permuted targets may be evaluated as several targets of the same models."""
-    return (
-        type(last_step(estimator)) in _INDEPENDENT_TARGETS
-        and all(type(step) is StandardScaler for _, step in steps_before(estimator))
-        and type(settings.cv) in _SPLITTERS_WITHOUT_Y
-        and np.ndim(y) == 1
-        and np.asarray(y).dtype.kind in "iuf"
-    )
+def _as_regression(
+    estimator: Any, y: Any, settings: Settings
+) -> tuple[Any, np.ndarray, Settings] | None:
+    """Return a regressor, its y and settings, such that permuted targets can be joint targets.
+
+    Its models of a target do not depend on the other targets. None if there is no such regressor.
+    """
+    last, targets = last_step(estimator), np.asarray(y)
+    if type(settings.cv) not in _SPLITTERS_WITHOUT_Y or targets.ndim > 1:
+        return None
+    is_plain = type(estimator) is RidgeClassifier and estimator.class_weight is None
+    if is_plain and settings.scoring == "accuracy" and len(labels := np.unique(targets)) == 2:
+        params = {name: getattr(estimator, name) for name in Ridge().get_params()}
+        scoring = make_scorer(_accuracy_of_signs)
+        signs = np.where(targets == labels[1], 1.0, -1.0)
+        return Ridge(**params), signs, replace(settings, scoring=scoring)
+    is_served = type(last) in _INDEPENDENT_TARGETS and targets.dtype.kind in "iuf"
+    is_served &= all(type(step) is StandardScaler for _, step in steps_before(estimator))
+    return (estimator, targets, settings) if is_served else None
+
+
+def _accuracy_of_signs(signs: np.ndarray, outputs: np.ndarray) -> float:
+    """Return the accuracy of a binary ridge classifier whose labels are -1 and 1."""
+    return float(np.mean((outputs > 0) == (signs > 0)))
 
 
 def _score_batch(X: Any, batch: list[Any], settings: Settings, estimator: Any) -> np.ndarray:

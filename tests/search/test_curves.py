@@ -135,6 +135,34 @@ def test_permuted_classes_are_split_anew(cv, calls):
     assert_as_scikit_learn("permutation_test_score", calls, LOGISTIC, X, Y, atol=1e-5, **options)
 
 
+@pytest.mark.parametrize("groups", [None, np.arange(len(Y)) % 5])
+def test_permuted_classes_of_ridge_are_joint_targets_in_fixed_folds(groups, calls, monkeypatch):
+    """Only if there are two classes, and the score is the accuracy."""
+    batches = []
+    score = curves._score_batch
+
+    def score_batch(X, batch, *arguments):
+        batches.append(len(batch))
+        return score(X, batch, *arguments)
+
+    monkeypatch.setattr(curves, "_score_batch", score_batch)
+    labels, options = np.array(["no", "yes"])[Y], {"n_permutations": 5, "groups": groups}
+    for model in (RidgeClassifier(), RidgeClassifier(30.0, fit_intercept=False)):
+        for cv in (KFold(4), TimeSeriesSplit(3)):
+            options["cv"] = cv
+            assert_as_scikit_learn("permutation_test_score", calls, model, X, labels, **options)
+    assert batches == [5] * 4
+    options["cv"] = KFold(4)
+    for model, y, scoring in (
+        (RidgeClassifier(class_weight="balanced"), labels, None),
+        (RidgeClassifier(), Y, "f1"),
+        (RidgeClassifier(), np.digitize(X[:, 0], [12, 16]), None),
+    ):
+        options["scoring"] = scoring
+        assert_as_scikit_learn("permutation_test_score", calls, model, X, y, **options)
+    assert len(batches) == 4
+
+
 def test_other_regressors_are_evaluated_for_each_permutation(calls):
     for model in (PLSRegression(2), KNeighborsRegressor()):
         assert_as_scikit_learn("permutation_test_score", calls, model, D, T, n_permutations=3)
