@@ -71,6 +71,10 @@ _SORTED_ROWS = 8 * BLOCK
 # moments of cells are computed first, unless there are more than this number of cells per chunk.
 _READINGS_OF_CELLS, _CELLS_PER_CHUNK = 4, 4
 
+# The smallest mean share of the rows in a training set with which cells are sought, because each
+# set takes a pass over an array with an entry for each row.
+_SHARE_OF_CELLS = 1 / 16
+
 
 class Cells(NamedTuple):
     """The largest sets of rows that each training or test set contains completely or not at all.
@@ -170,6 +174,8 @@ class Chunks:
         if self.trains is None or self._n_added < _READINGS_OF_CELLS * self.n_rows:
             return None
         sets = [_as_indices(parts) for parts in self.trains]
+        if sum(map(len, sets)) < _SHARE_OF_CELLS * self.n_rows * self.n_chunks:
+            return None
         sets += [_as_indices([self.test_rows(i, i + 1)]) for i in range(self.n_chunks)]
         labels, n_cells = np.zeros(self.n_rows, np.intp), 1
         for rows in sets:  # each set divides the cells into rows inside and outside of it

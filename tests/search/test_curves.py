@@ -272,6 +272,17 @@ def test_cells_are_read_once(monkeypatch):
     np.testing.assert_allclose(again.test_score, expected.test_score, rtol=1e-10)
 
 
+def test_cells_are_not_sought_in_narrow_windows():
+    """Each of the sets would take a pass over all rows."""
+    rows = np.arange(1000)
+    for width, has_cells in ((100, True), (60, False)):
+        trains = [[rows[i : i + width]] for i in range(0, 800, 10)]
+        tested = np.concatenate([rows[i + width : i + width + 5] for i in range(0, 800, 10)])
+        chunks = moments.Chunks(1000, np.arange(0, 401, 5), tested, trains)
+        assert (chunks.cells is not None) == has_cells
+        assert chunks.n_read == (1000 if has_cells else 80 * width)
+
+
 def test_shuffled_prefixes_are_read_once(calls, monkeypatch):
     """Each size adds its rows to those of the previous size; test sets are read once per split."""
     n_read = []
