@@ -7,7 +7,9 @@ TABLE is one of
 * ``ridge``: PCA or SelectKBest, a scaler, and Ridge: 10 x 12 candidates, 5 folds.
 * ``logistic``: PCA or SelectKBest, a scaler, and LogisticRegression: 8 x 8 candidates, 5 folds.
 * ``others``: PCA with neighbours and SVC, whose folds are fitted on slices of one PCA.
-* ``small``: one candidate on 500 rows, beside ``cross_validate``.
+* ``small``: one candidate on 500 rows, beside ``cross_validate``;
+* a table of ``feature_selection.py`` (``sfs``, ``rfecv``) or of ``pls_and_curves.py`` (``pls``,
+  ``permutations``, ``curves``).
 
 Only rows whose names contain one of WORDS are measured. The time of ``GridSearchCV`` is that of a
 few candidates, multiplied by the number of candidates (est.). Scores are compared for these.
@@ -175,4 +177,11 @@ TABLES = {"ridge": ridge, "logistic": logistic, "others": others, "small": small
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     words = sys.argv[2:]
-    TABLES[sys.argv[1]](lambda title: not words or any(word in title for word in words))
+    if sys.argv[1] in TABLES:
+        TABLES[sys.argv[1]](lambda title: not words or any(word in title for word in words))
+    else:
+        from feature_selection import TABLES as OF_SELECTION
+        from pls_and_curves import TABLES as OF_CURVES
+
+        for row in (OF_SELECTION | OF_CURVES)[sys.argv[1]]():
+            print(row, flush=True)

@@ -39,6 +39,7 @@ class PLSFolds(RidgeFolds):
     divisors of the columns and the targets, and the sums of squares of the targets.
     """
 
+    depends_on_rotation = True  # with scale=True
     parameters = ("n_components",)
     ignored = ()
     is_linear = False  # fitted models also have weights, loadings and rotations
