@@ -60,6 +60,7 @@ from sklearn.base import is_regressor
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.cross_decomposition import PLSRegression
+from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.ensemble import ExtraTreesRegressor
@@ -88,6 +89,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.svm import LinearSVR
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 
 from optuna_treecv import AveragedSGDClassifier
@@ -253,6 +255,9 @@ def _subjects() -> Iterator[Subject]:
     yield Subject("exact/net", net, {"l1_ratio": [0.2, 0.8]}, {"l1_ratio": 2.0}, "number")
     components = {"n_components": [1, 2, 4]}
     yield Subject("exact/pls", PLSRegression(), components, {"n_components": 0}, "number")
+    reduced = make_pipeline(StandardScaler(), PCA(2), Ridge())
+    yield Subject("exact/reduced", reduced, {"pca__n_components": [1, 2, 4]},
+                  {"pca__n_components": 1000}, "number")  # fmt: skip
     yield Subject("exact/ridge_classifier", RidgeClassifier(), penalties, bad_alpha, "three")
     lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1)
     shrinkages = {"shrinkage": [None, 0.1, 0.5]}
@@ -267,6 +272,9 @@ def _subjects() -> Iterator[Subject]:
     yield Subject("newton/logistic_scaled", make_pipeline(StandardScaler(), LogisticRegression()),
                   {"logisticregression__C": Cs["C"]}, {"logisticregression__C": -1.0},
                   "three", **fast)  # fmt: skip
+    selected = make_pipeline(SelectKBest(k=3), LogisticRegression())
+    yield Subject("newton/selected", selected, {"selectkbest__k": [2, 4]}, {"selectkbest__k": -1},
+                  "three")  # fmt: skip
     yield Subject("newton/poisson", PoissonRegressor(), penalties, bad_alpha, "count")
     yield Subject("newton/svc", LinearSVC(), Cs, bad_C, "three")
     yield Subject("newton/svr", LinearSVR(epsilon=0.1, loss="squared_epsilon_insensitive"), Cs,
@@ -315,8 +323,8 @@ def _subjects() -> Iterator[Subject]:
     slow = RandomForestClassifier(1500, random_state=0)  # its folds are stored one by one
     yield Subject("fit/slow", slow, leaves, bad_leaves, only=("killed",),
                   settings={"method": "fit"}, **sk)  # fmt: skip
-    selected = make_pipeline(SelectKBest(k=3), LogisticRegression())
-    yield Subject("fit/selected", selected, {"selectkbest__k": [2, 4]}, {"selectkbest__k": -1},
+    of_tree = make_pipeline(SelectKBest(k=3), DecisionTreeClassifier(max_depth=3, random_state=0))
+    yield Subject("fit/selected", of_tree, {"selectkbest__k": [2, 4]}, {"selectkbest__k": -1},
                   **sk)  # fmt: skip
 
 
