@@ -2,12 +2,12 @@
 
 ``python -m optuna_treecv.accelerate script.py`` runs a script in which ``GridSearchCV``,
 ``RandomizedSearchCV``, ``cross_val_score``, ``cross_validate``, ``cross_val_predict``,
-``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV``, and ``RidgeCV`` and ``RidgeClassifierCV``
-with ``cv`` use an engine of this package if it gives the scores of the estimator's own fits;
-everything else runs as before. At the end it prints a report of all calls. With ``--check``,
-scikit-learn also runs each call, and the report gives the largest difference of a score. Iterative
-solvers of scikit-learn stop before they have converged, so their scores, and hence the best
-parameters, may differ slightly.
+``LassoCV``, ``ElasticNetCV``, ``LogisticRegressionCV``, ``SequentialFeatureSelector``, ``RFE``,
+``RFECV``, and ``RidgeCV`` and ``RidgeClassifierCV`` with ``cv`` use an engine of this package if
+it gives the scores of the estimator's own fits; everything else runs as before. At the end it
+prints a report of all calls. With ``--check``, scikit-learn also runs each call, and the report
+gives the largest difference of a score. Iterative solvers of scikit-learn stop before they have
+converged, so their scores, and hence the best parameters, may differ slightly.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
@@ -21,6 +21,7 @@ import runpy
 import sys
 from typing import Any
 
+from sklearn import feature_selection
 from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.linear_model import _ridge
@@ -46,6 +47,9 @@ _REPLACED: list[tuple[Any, str]] = [
     (linear_model, "LassoCV"),
     (linear_model, "LogisticRegressionCV"),
     (_ridge, "GridSearchCV"),
+    (feature_selection, "RFE"),
+    (feature_selection, "RFECV"),
+    (feature_selection, "SequentialFeatureSelector"),
 ]
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from functools import wraps
 from inspect import signature
+from itertools import chain
+from numbers import Integral
 from numbers import Real
 import operator
 from time import perf_counter
@@ -24,6 +26,7 @@ from typing import ClassVar
 
 import numpy as np
 import sklearn
+from sklearn import feature_selection
 from sklearn import get_config
 from sklearn import linear_model
 from sklearn import model_selection
@@ -35,6 +38,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils import indexable
 from sklearn.utils.parallel import Parallel
+from sklearn.utils.validation import validate_data
 
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
@@ -57,6 +61,12 @@ from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
+from optuna_treecv.selection.sums import collect_sums
+from optuna_treecv.selection.sums import eliminate
+from optuna_treecv.selection.sums import FoldSums
+from optuna_treecv.selection.sums import ranks_of_features
+from optuna_treecv.selection.sums import squared_errors
+from optuna_treecv.selection.sums import Walk
 
 # The methods that grow each ensemble once. Their scores are equal to those of separate fits.
 _GROWING_METHODS = frozenset({"boosting", "bagging"})
@@ -71,6 +81,9 @@ EQUIVALENT_METHODS = frozenset({"neighbors"}) | _CONVERGED_METHODS | _GROWING_ME
 _MAX_CALLS = 10_000
 
 _ONE_SHOT_CV = "cv is a generator, which can be iterated only once"
+
+# The number of folds from whose sums those of all rows are merged.
+_N_FOLDS_OF_WHOLE = 5
 
 # If X has fewer entries, the paths of ``LassoCV`` are as fast as exact folds.
 _MIN_ENTRIES = 2**23
@@ -390,11 +403,13 @@ def _split_scores(result: CVResult, scores: SearchScores) -> list[Any]:
 
 
 def _arrays_to_compare(result: Any) -> list[Any]:
-    """Return the arrays to compare with scikit-learn: split scores or predictions."""
+    """Return the arrays to compare with scikit-learn: split scores, predictions or features."""
     result = getattr(result, "cv_results_", result)
     if isinstance(result, Mapping):
         names = [n for n in result if n.startswith(("split", "test_")) and "test_" in n]
         return [result[name] for name in names]
+    if hasattr(result, "support_"):
+        return [1.0 * result.support_]
     result = getattr(result, "mse_path_", getattr(result, "scores_", result))
     return [*result.values()] if isinstance(result, Mapping) else [result]
 
@@ -546,6 +561,134 @@ def _with_globals(function: Any, **replacements: Any) -> Any:
     return copy
 
 
+def _feature_sums(
+    call: Call, estimator: Any, X: Any, y: Any, pairs: Any, scoring: Any
+) -> FoldSums:
+    """Return the sums from which an estimator is trained and scored on any subset of features."""
+    scores = _scores(scoring, estimator, y)
+    options = {"scoring": scores.requested, "method": "exact"}
+    with quietly():
+        settings = _settings(estimator, y, None, pairs, None, **options)
+        run = run_for(cross_validation_for(X, y, settings, [estimator]), estimator)
+        _check_converges(estimator)
+        sums = collect_sums(run)
+    call.method = run.plan.name
+    return sums
+
+
+def _fit_sequential_selector(
+    call: Call, selector: Any, X: Any, y: Any = None, **params: Any
+) -> Any:
+    """Fit a ``SequentialFeatureSelector`` by scikit-learn's code, with scores from sums."""
+    original, name = selector.stands_for, "_get_best_new_feature_score"
+    if params or getattr(type(selector), name) is not getattr(original, name):
+        raise LeftToSklearn("fit has further arguments, or a subclass overrides a method")
+    walks: list[Walk] = []
+
+    def step(estimator: Any, X: Any, y: Any, cv: Any, *args: Any) -> tuple[int, float]:
+        """Return the best feature to add or remove, and the mean score with or without it."""
+        if not walks:
+            pairs, same_pairs = list(cv.split(X, y)), list(cv.split(X, y))
+            if not all(map(np.array_equal, chain(*pairs), chain(*same_pairs))):
+                raise LeftToSklearn("cv yields different splits each time")
+            sums = _feature_sums(call, estimator, X, y, pairs, selector.scoring)
+            walks.append(Walk(sums, selector.direction == "forward"))
+        feature, scores = walks[0].step()
+        return feature, float(scores.mean())
+
+    setattr(selector, name, step)
+    try:
+        return original.fit(selector, X, y)
+    finally:
+        delattr(selector, name)
+
+
+def _check_eliminates_by_coef(selector: Any, params: Mapping[str, Any]) -> None:
+    """Raise an error unless an ``RFE`` or ``RFECV`` ranks features by their coefficients alone."""
+    if params or selector.verbose:
+        raise LeftToSklearn("fit is called with further arguments, or verbose is above 0")
+    if selector.importance_getter not in ("auto", "coef_") or not hasattr(
+        selector.estimator, "fit_intercept"
+    ):
+        raise LeftToSklearn("features are not ranked by coef_")
+    if type(selector)._fit is not feature_selection.RFE._fit:
+        raise LeftToSklearn("a subclass overrides _fit")
+
+
+def _n_eliminated_per_step(selector: Any, n_features: int) -> int:
+    step = selector.step
+    return int(max(1, step * n_features)) if step < 1 else int(step)
+
+
+def _eliminate(selector: Any, sums: FoldSums) -> Any:
+    """Set the attributes of an ``RFE`` that describe its features, from the sums of all rows."""
+    n_features, number = len(sums.whole) - 1, selector.n_features_to_select
+    if number is None or not isinstance(number, Integral):
+        number = n_features // 2 if number is None else int(n_features * number)
+    if not 1 <= number <= n_features:
+        raise LeftToSklearn("n_features_to_select is not between 1 and the number of features")
+    step = _n_eliminated_per_step(selector, n_features)
+    supports, _ = eliminate(sums.whole, int(number), step)
+    selector.support_, selector.ranking_ = supports[-1], ranks_of_features(supports)[-1]
+    selector.n_features_ = selector.support_.sum()
+    return selector
+
+
+def _fit_eliminator(call: Call, selector: Any, X: Any, y: Any, **params: Any) -> Any:
+    """Fit an ``RFE`` from sums over all rows."""
+    selector._validate_params()
+    _check_eliminates_by_coef(selector, params)
+    X, y = validate_data(selector, X, y, ensure_min_features=2, multi_output=True)
+    folds = model_selection.KFold(_N_FOLDS_OF_WHOLE)
+    _eliminate(selector, _feature_sums(call, selector.estimator, X, y, folds, "r2"))
+    selector.estimator_ = clone(selector.estimator).fit(X[:, selector.support_], y)
+    return selector
+
+
+def _fit_eliminator_cv(
+    call: Call, selector: Any, X: Any, y: Any, groups: Any = None, **params: Any
+) -> Any:
+    """Fit an ``RFECV`` by scikit-learn's code, with eliminations and scores from sums."""
+    _check_eliminates_by_coef(selector, params)
+    if hasattr(selector.cv, "__next__"):
+        raise LeftToSklearn(_ONE_SHOT_CV)
+    is_class = is_classifier(selector.estimator)
+    splitter = model_selection.check_cv(selector.cv, y, classifier=is_class)
+    pairs = list(splitter.split(X, y, groups))
+    by_fold: deque[tuple[np.ndarray, np.ndarray]] = deque()
+    all_sums: list[FoldSums] = []
+
+    def score_fold(rfe: Any, estimator: Any, X: Any, y: Any, *args: Any) -> tuple[Any, ...]:
+        """Return the scores, features, ranks and numbers of features of the fits on a fold."""
+        if not all_sums:
+            all_sums.append(_feature_sums(call, estimator, X, y, pairs, selector.scoring))
+            sums, step = all_sums[0], _n_eliminated_per_step(rfe, X.shape[1])
+            fits = [eliminate(train, rfe.n_features_to_select, step) for train in sums.trains]
+            errors = [
+                squared_errors(test, fit[1]) for test, fit in zip(sums.tests, fits, strict=True)
+            ]
+            by_fold.extend(
+                zip(sums.scores(np.array(errors)), (fit[0] for fit in fits), strict=True)
+            )
+        scores, supports = by_fold.popleft()
+        return scores, supports, ranks_of_features(supports), supports.sum(axis=1)
+
+    def make_rfe(**options: Any) -> Any:
+        rfe: Any = feature_selection.RFE(**options)
+        rfe.fit = lambda X, y: _eliminate(rfe, all_sums[0])
+        return rfe
+
+    fit = _with_globals(
+        selector.stands_for.fit.__wrapped__,
+        _rfe_single_fit=score_fold,
+        RFE=make_rfe,
+        check_cv=lambda *_, **__: model_selection.check_cv(pairs),
+        effective_n_jobs=lambda _: 1,
+    )
+    selector._validate_params()
+    return fit(selector, X, y)
+
+
 _cross_validate = model_selection.cross_validate
 _cross_val_score = model_selection.cross_val_score
 _cross_val_predict = model_selection.cross_val_predict
@@ -623,6 +766,11 @@ LassoCV = _replace_class(linear_model.LassoCV, partial(_fit_path, linear_model.L
 ElasticNetCV = _replace_class(
     linear_model.ElasticNetCV, partial(_fit_path, linear_model.ElasticNet)
 )
+SequentialFeatureSelector = _replace_class(
+    feature_selection.SequentialFeatureSelector, _fit_sequential_selector
+)
+RFE = _replace_class(feature_selection.RFE, _fit_eliminator)
+RFECV = _replace_class(feature_selection.RFECV, _fit_eliminator_cv)
 LogisticRegressionCV = _replace_class(linear_model.LogisticRegressionCV, _fit_logistic_path)
 cross_validate = _replace_function(_cross_validate, _cross_validate_by_engine, "cross_validate")
 cross_val_score = _replace_function(
