@@ -583,6 +583,8 @@ def _fit_sequential_selector(
     original, name = selector.stands_for, "_get_best_new_feature_score"
     if params or getattr(type(selector), name) is not getattr(original, name):
         raise LeftToSklearn("fit has further arguments, or a subclass overrides a method")
+    if hasattr(selector.cv, "__next__"):
+        raise LeftToSklearn(_ONE_SHOT_CV)
     walks: list[Walk] = []
 
     def step(estimator: Any, X: Any, y: Any, cv: Any, *args: Any) -> tuple[int, float]:

@@ -198,7 +198,9 @@ def select_features(
         start = [] if is_forward else [walk.scores()]
         order, steps = zip(*[walk.step() for _ in range(n_columns - len(start))], strict=True)
     except ValueError as error:
-        reason = str(error).partition(";")[0].removesuffix(".")
+        if " must " in str(error):
+            raise
+        reason = str(error).partition(";")[0].rpartition("because ")[2]
         raise ValueError(
             f"select_features cannot evaluate {name_of(estimator)} from sums over rows, because "
             f"{reason}; use SequentialFeatureSelector of scikit-learn instead."

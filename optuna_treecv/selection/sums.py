@@ -51,8 +51,8 @@ _MIN_EIGENVALUE = 1e-7
 # is a margin for the squares of these shares.
 _CUTOFF, _MARGIN = 1e-6, 4
 
-# If the squared errors of a fold are a smaller share of its sum of squares, sums give them as a
-# small difference of large numbers.
+# If squared errors are a smaller share of the sum of squares, sums give them as a small difference
+# of large numbers.
 _MIN_SHARE_OF_ERRORS = 1e-5
 
 # The maximum number of float64 values in the sums of training rows, and in those of test rows.
@@ -104,12 +104,15 @@ class FoldSums(NamedTuple):
         ValueError
             If a score is undefined, or has too few correct digits.
         """
-        least = _MIN_SHARE_OF_ERRORS * self.tests[:, -1:, -1]
-        if self.metric.name != "r2" and np.any(errors < least):
+        squares, known = self.tests[:, -1:, -1], errors
+        if self.metric.name == "neg_mean_squared_error":  # linear in the errors of folds
+            squares, known = squares.sum(axis=0), errors.sum(axis=0)
+        if self.metric.name != "r2" and np.any(known < _MIN_SHARE_OF_ERRORS * squares):
             raise ValueError(
                 "sums over rows have too few digits for squared errors that are a share of less "
                 f"than {_MIN_SHARE_OF_ERRORS:g} of the squares of y"
             )
+        errors = np.maximum(errors, 0)
         scores = scores_from_squares(
             [self.metric], errors.T[:, :, None], self.totals[:, None], self.n_tested
         )
@@ -170,19 +173,16 @@ def _reason_not_from_sums(plan: SumsPlan) -> str:
     request, estimator = plan.request, plan.parts.last
     cross_validation, metric = request.cross_validation, request.scoring.metrics[0]
     if type(estimator) not in SUPPORTED or estimator.positive:
-        return f"subsets of features are not evaluated from sums for {name_of(estimator)}"
-    if plan.parts.steps or sparse.issparse(request.data.X):
-        return "X is sparse, or transformers other than StandardScaler precede the model"
+        return f"models of {name_of(estimator)} do not follow from sums, at least not if positive"
+    if plan.parts.steps:
+        return "a transformer other than StandardScaler precedes the model"
+    if sparse.issparse(request.data.X):
+        return "X is sparse"
     if not isinstance(metric, Scorer) or not can_score_from_squares([metric]):
         return f"the score {metric.name} is not r2 or a negative squared error"
     if cross_validation.n_targets != 1 or request.metadata.weights is not None:
         return "y has several columns, or rows have weights"
-    n_columns, n_trained = (
-        request.data.n_features + 1,
-        cross_validation.smallest_training_set(False)[0],
-    )
-    if n_trained < n_columns:
-        return "a training set has no more rows than there are features"
+    n_columns = request.data.n_features + 1
     n_folds = cross_validation.n_repeats * cross_validation.n_folds
     if n_folds * n_columns**2 > _MAX_VALUES:
         return f"the sums of {n_folds:,} folds need too much memory"
@@ -300,23 +300,23 @@ def eliminate(matrix: Array, n_to_select: int, step: int) -> tuple[Array, Array]
     coefs : ndarray of shape (n_fits, n_features)
         The coefficients of each fit, with 0 for eliminated features.
     """
-    features = np.arange(len(matrix) - 1)
+    support = np.ones(len(matrix) - 1, bool)
     supports, coefs = [], []
     while True:
-        supports.append(np.isin(np.arange(len(matrix) - 1), features))
-        coefs.append(np.zeros(len(matrix) - 1))
-        block = matrix[features[:, None], features]
-        solution, _ = lapack.solve_positive(block, 0.0, matrix[features, -1:])
-        coefs[-1][features] = solution[:, 0]
+        features = np.flatnonzero(support)
+        block, b = matrix[features[:, None], features], matrix[features, -1:]
+        supports.append(support.copy())
+        coefs.append(np.zeros(len(support)))
+        coefs[-1][features] = coef = lapack.solve_positive(block, 0.0, b)[0][:, 0]
         n_out = min(step, len(features) - n_to_select)
         if n_out <= 0:
             return np.array(supports), np.array(coefs)
-        squares = np.square(solution[:, 0])
+        squares = np.square(coef)
         limit = np.partition(squares, n_out - 1)[n_out - 1]
         is_out = squares < limit * (1 - _MAX_TIE)
         tied = np.flatnonzero(~is_out & (squares <= limit * (1 + _MAX_TIE)))
         is_out[tied[: n_out - np.count_nonzero(is_out)]] = True
-        features = features[~is_out]
+        support[features[is_out]] = False
 
 
 def ranks_of_features(supports: Array) -> Array:
