@@ -30,7 +30,8 @@ from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import KFold
 
 from optuna_treecv import select_features
-from optuna_treecv.search import stand_ins
+from optuna_treecv.search import selectors
+from optuna_treecv.search.stand_ins import RECORD
 
 N_FOLDS = 10
 N_RUNS = 5
@@ -74,7 +75,7 @@ def seconds_of(call: Callable[..., Any], *args: Any) -> tuple[float, Any]:
 def ours(kind: Any, X: np.ndarray, y: np.ndarray) -> tuple[float, Any]:
     """Return the median of the seconds of several fits, and the last fitted selector."""
     runs = [seconds_of(kind(Ridge(), cv=N_FOLDS).fit, X, y) for _ in range(N_RUNS)]
-    assert stand_ins.RECORD.calls[-1].method == "exact", stand_ins.RECORD.calls[-1].reason
+    assert RECORD.calls[-1].method == "exact", RECORD.calls[-1].reason
     return float(np.median([seconds for seconds, _ in runs])), runs[-1][1]
 
 
@@ -90,7 +91,7 @@ def sfs() -> None:
     for load, must in DATA.items():
         X, y = load()
         n_steps, folds = X.shape[1] // 2, KFold(N_FOLDS)
-        seconds, selector = ours(stand_ins.SequentialFeatureSelector, X, y)
+        seconds, selector = ours(selectors.SequentialFeatureSelector, X, y)
         path = select_features(Ridge(), X, y, cv=folds)
         assert np.array_equal(path.support, selector.support_)
         # Step i scores n_features - i sets of i + 1 features.
@@ -116,7 +117,7 @@ def rfecv() -> None:
     print("|---|---|---|---|---|---|---|")
     for load, must in DATA.items():
         X, y = load()
-        seconds, selector = ours(stand_ins.RFECV, X, y)
+        seconds, selector = ours(selectors.RFECV, X, y)
         theirs, original = seconds_of(feature_selection.RFECV(Ridge(), cv=N_FOLDS).fit, X, y)
         difference = max(
             np.abs(selector.cv_results_[f"split{i}_test_score"] - scores).max()

@@ -26,6 +26,7 @@ from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.linear_model import _ridge
 
+from optuna_treecv.search import selectors
 from optuna_treecv.search import stand_ins
 from optuna_treecv.search.stand_ins import Call
 from optuna_treecv.search.stand_ins import RECORD
@@ -39,17 +40,16 @@ _IN_MODEL_SELECTION = (
     "cross_val_score",
     "cross_validate",
 )
-# The modules and names that are replaced. RidgeCV and RidgeClassifierCV use the last one if ``cv``
-# is given.
-_REPLACED: list[tuple[Any, str]] = [
-    *((model_selection, name) for name in _IN_MODEL_SELECTION),
-    (linear_model, "ElasticNetCV"),
-    (linear_model, "LassoCV"),
-    (linear_model, "LogisticRegressionCV"),
-    (_ridge, "GridSearchCV"),
-    (feature_selection, "RFE"),
-    (feature_selection, "RFECV"),
-    (feature_selection, "SequentialFeatureSelector"),
+_IN_FEATURE_SELECTION = ("RFE", "RFECV", "SequentialFeatureSelector")
+# The modules and names that are replaced, and the modules of their replacements. RidgeCV and
+# RidgeClassifierCV use the last one if ``cv`` is given.
+_REPLACED: list[tuple[Any, str, Any]] = [
+    *((model_selection, name, stand_ins) for name in _IN_MODEL_SELECTION),
+    *((feature_selection, name, selectors) for name in _IN_FEATURE_SELECTION),
+    (linear_model, "ElasticNetCV", stand_ins),
+    (linear_model, "LassoCV", stand_ins),
+    (linear_model, "LogisticRegressionCV", stand_ins),
+    (_ridge, "GridSearchCV", stand_ins),
 ]
 
 
@@ -81,15 +81,15 @@ def install(*, check: bool = False) -> None:
     """
     RECORD.is_checked = check
     RECORD.calls.clear()
-    for module, name in _REPLACED:
-        setattr(module, name, getattr(stand_ins, name))
+    for module, name, ours in _REPLACED:
+        setattr(module, name, getattr(ours, name))
 
 
 def uninstall() -> None:
     """Restore scikit-learn's searches and cross-validations."""
-    for module, name in _REPLACED:
-        ours: Any = getattr(stand_ins, name)
-        setattr(module, name, getattr(ours, "stands_for", None) or ours.__wrapped__)
+    for module, name, ours in _REPLACED:
+        stand_in: Any = getattr(ours, name)
+        setattr(module, name, getattr(stand_in, "stands_for", None) or stand_in.__wrapped__)
 
 
 def report() -> str:

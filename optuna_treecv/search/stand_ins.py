@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from functools import wraps
 from inspect import signature
-from itertools import chain
-from numbers import Integral
 from numbers import Real
 import operator
 from time import perf_counter
@@ -26,7 +24,6 @@ from typing import ClassVar
 
 import numpy as np
 import sklearn
-from sklearn import feature_selection
 from sklearn import get_config
 from sklearn import linear_model
 from sklearn import model_selection
@@ -38,7 +35,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils import indexable
 from sklearn.utils.parallel import Parallel
-from sklearn.utils.validation import validate_data
 
 from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
@@ -61,12 +57,6 @@ from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
-from optuna_treecv.selection.sums import collect_sums
-from optuna_treecv.selection.sums import eliminate
-from optuna_treecv.selection.sums import FoldSums
-from optuna_treecv.selection.sums import ranks_of_features
-from optuna_treecv.selection.sums import squared_errors
-from optuna_treecv.selection.sums import Walk
 
 # The methods that grow each ensemble once. Their scores are equal to those of separate fits.
 _GROWING_METHODS = frozenset({"boosting", "bagging"})
@@ -80,10 +70,7 @@ EQUIVALENT_METHODS = frozenset({"neighbors"}) | _CONVERGED_METHODS | _GROWING_ME
 # The maximum number of recorded calls; older calls are dropped.
 _MAX_CALLS = 10_000
 
-_ONE_SHOT_CV = "cv is a generator, which can be iterated only once"
-
-# The number of folds from whose sums those of all rows are merged.
-_N_FOLDS_OF_WHOLE = 5
+ONE_SHOT_CV = "cv is a generator, which can be iterated only once"
 
 # If X has fewer entries, the paths of ``LassoCV`` are as fast as exact folds.
 _MIN_ENTRIES = 2**23
@@ -132,7 +119,7 @@ class Call:
 RECORD = SimpleNamespace(is_checked=False, calls=deque[Call](maxlen=_MAX_CALLS))
 
 
-def _replace_function(
+def replace_function(
     original: Callable[..., Any], by_engine: Callable[..., Any], name: str
 ) -> Any:
     """Return a replacement for a scikit-learn function, evaluated by an engine if possible.
@@ -199,7 +186,7 @@ def _restore(states: list[tuple[np.random.RandomState, Any]]) -> None:
         generator.set_state(state)
 
 
-def _select_method(runs: list[Run]) -> str:
+def select_method(runs: list[Run]) -> str:
     """Return the method of runs; raise an error if scikit-learn's scores are not guaranteed."""
     methods = {run.plan.name: run for run in runs}
     equivalent = sorted(methods.keys() & EQUIVALENT_METHODS)
@@ -245,7 +232,7 @@ def _weights(estimator: Any, params: Mapping[str, Any]) -> Any:
     return weights
 
 
-def _scores(scoring: Any, estimator: Any, y: Any) -> SearchScores:
+def scores_for(scoring: Any, estimator: Any, y: Any) -> SearchScores:
     """Return the scores for ``scoring``; raise an error if one is a loss of this package."""
     if scoring is not None and type(scoring) is type(check_scoring(estimator)):
         scoring = None  # RidgeCV passes the estimator's own score to its search
@@ -265,7 +252,7 @@ def _settings(
     if np.ndim(y) == 2 and np.shape(y)[1] == 1:
         raise LeftToSklearn("y is a column vector, for which scikit-learn warns")
     if hasattr(cv, "__next__"):
-        raise LeftToSklearn(_ONE_SHOT_CV)
+        raise LeftToSklearn(ONE_SHOT_CV)
     return Settings(
         cv=model_selection.check_cv(cv, y, classifier=is_classifier(estimator)),
         shuffle=False,
@@ -286,7 +273,7 @@ def _evaluate(
         raise LeftToSklearn("some column names are not strings")
     with quietly():  # no warnings, because scikit-learn may run the call
         runs = runs_for(cross_validation_for(X, y, settings, estimators), estimators)
-        call.method = _select_method(runs)
+        call.method = select_method(runs)
     evaluate_batch(runs)
     return [run.finish() for run in runs]
 
@@ -312,14 +299,14 @@ class _StandIn(ABC):
         return object.__new__, (self.stands_for,), state
 
 
-def _replace_class(original: Any, by_engine: Callable[..., Any]) -> Any:
+def replace_class(original: Any, by_engine: Callable[..., Any]) -> Any:
     """Return a subclass with the same name whose ``fit`` is evaluated by an engine if possible."""
     name = original.__name__
     names = {
         "__doc__": f"``{original.__module__.rpartition('.')[0]}.{name}``, by an engine.",
         "__module__": __name__,
         "stands_for": original,
-        "fit": _replace_function(original.fit, by_engine, name),
+        "fit": replace_function(original.fit, by_engine, name),
     }
     return ABCMeta(name, (_StandIn, original), names)
 
@@ -336,7 +323,7 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     weights = _weights(search.estimator, params)
     scorers, refit_metric = search._get_scorers()
     X, y = indexable(X, y)
-    scores = _scores(search.scoring, search.estimator, y)
+    scores = scores_for(search.scoring, search.estimator, y)
     folds = groups, search.cv, search.n_jobs
     options = {"sample_weight": weights, "scoring": scores.requested}
     settings = _settings(search.estimator, y, *folds, **options)
@@ -483,7 +470,7 @@ def _fit_logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **para
     """
     path._validate_params()
     if hasattr(path.cv, "__next__"):
-        raise LeftToSklearn(_ONE_SHOT_CV)
+        raise LeftToSklearn(ONE_SHOT_CV)
     by_fold: dict[bytes, np.ndarray] = {}
 
     def score_fold(X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
@@ -498,12 +485,12 @@ def _fit_logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **para
         if (models := by_fold.get(_key_of_rows(test))) is None:
             raise LeftToSklearn("cv yields different splits each time")
         solved = models, np.asarray(penalties), np.zeros(len(models), np.int32)
-        score = _with_globals(
+        score = with_globals(
             _logistic._log_reg_scoring_path, _logistic_regression_path=lambda *_, **__: solved
         )
         return score(X, y, train, test, **options)
 
-    fit = _with_globals(
+    fit = with_globals(
         path.stands_for.fit.__wrapped__,
         _log_reg_scoring_path=score_fold,
         Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
@@ -525,7 +512,7 @@ def _solve_folds(
     with quietly():
         cross_validation = cross_validation_for(X, y, settings, estimators)
         runs = runs_for(cross_validation, estimators)
-        call.method = _select_method(runs)
+        call.method = select_method(runs)
     if other_runs := [run for run in runs if run.plan.name != "newton"]:
         raise LeftToSklearn(other_runs[0].reason)
     plan, candidates = runs[0].plan, [run.estimator for run in runs]
@@ -547,7 +534,7 @@ def _key_of_rows(rows: np.ndarray) -> bytes:
     return np.sort(rows).astype(np.int64).tobytes()
 
 
-def _with_globals(function: Any, **replacements: Any) -> Any:
+def with_globals(function: Any, **replacements: Any) -> Any:
     """Return a copy of a scikit-learn function in which some globals are replaced.
 
     There is no public way to pass the models to scikit-learn's code, and patching its module would
@@ -561,142 +548,12 @@ def _with_globals(function: Any, **replacements: Any) -> Any:
     return copy
 
 
-def _feature_sums(
-    call: Call, estimator: Any, X: Any, y: Any, pairs: Any, scoring: Any
-) -> FoldSums:
-    """Return the sums from which an estimator is trained and scored on any subset of features."""
-    scores = _scores(scoring, estimator, y)
-    options = {"scoring": scores.requested, "method": "exact"}
-    with quietly():
-        settings = _settings(estimator, y, None, pairs, None, **options)
-        run = run_for(cross_validation_for(X, y, settings, [estimator]), estimator)
-        _check_converges(estimator)
-        sums = collect_sums(run)
-    call.method = run.plan.name
-    return sums
-
-
-def _fit_sequential_selector(
-    call: Call, selector: Any, X: Any, y: Any = None, **params: Any
-) -> Any:
-    """Fit a ``SequentialFeatureSelector`` by scikit-learn's code, with scores from sums."""
-    original, name = selector.stands_for, "_get_best_new_feature_score"
-    if params or getattr(type(selector), name) is not getattr(original, name):
-        raise LeftToSklearn("fit has further arguments, or a subclass overrides a method")
-    if hasattr(selector.cv, "__next__"):
-        raise LeftToSklearn(_ONE_SHOT_CV)
-    walks: list[Walk] = []
-
-    def step(estimator: Any, X: Any, y: Any, cv: Any, *args: Any) -> tuple[int, float]:
-        """Return the best feature to add or remove, and the mean score with or without it."""
-        if not walks:
-            pairs, same_pairs = list(cv.split(X, y)), list(cv.split(X, y))
-            if not all(map(np.array_equal, chain(*pairs), chain(*same_pairs))):
-                raise LeftToSklearn("cv yields different splits each time")
-            sums = _feature_sums(call, estimator, X, y, pairs, selector.scoring)
-            walks.append(Walk(sums, selector.direction == "forward"))
-        feature, scores = walks[0].step()
-        return feature, float(scores.mean())
-
-    setattr(selector, name, step)
-    try:
-        return original.fit(selector, X, y)
-    finally:
-        delattr(selector, name)
-
-
-def _check_eliminates_by_coef(selector: Any, params: Mapping[str, Any]) -> None:
-    """Raise an error unless an ``RFE`` or ``RFECV`` ranks features by their coefficients alone."""
-    if params or selector.verbose:
-        raise LeftToSklearn("fit is called with further arguments, or verbose is above 0")
-    if selector.importance_getter not in ("auto", "coef_") or not hasattr(
-        selector.estimator, "fit_intercept"
-    ):
-        raise LeftToSklearn("features are not ranked by coef_")
-    if type(selector)._fit is not feature_selection.RFE._fit:
-        raise LeftToSklearn("a subclass overrides _fit")
-
-
-def _n_eliminated_per_step(selector: Any, n_features: int) -> int:
-    step = selector.step
-    return int(max(1, step * n_features)) if step < 1 else int(step)
-
-
-def _eliminate(selector: Any, sums: FoldSums) -> Any:
-    """Set the attributes of an ``RFE`` that describe its features, from the sums of all rows."""
-    n_features, number = len(sums.whole) - 1, selector.n_features_to_select
-    if number is None or not isinstance(number, Integral):
-        number = n_features // 2 if number is None else int(n_features * number)
-    if not 1 <= number <= n_features:
-        raise LeftToSklearn("n_features_to_select is not between 1 and the number of features")
-    step = _n_eliminated_per_step(selector, n_features)
-    supports, _ = eliminate(sums.whole, int(number), step)
-    selector.support_, selector.ranking_ = supports[-1], ranks_of_features(supports)[-1]
-    selector.n_features_ = selector.support_.sum()
-    return selector
-
-
-def _fit_eliminator(call: Call, selector: Any, X: Any, y: Any, **params: Any) -> Any:
-    """Fit an ``RFE`` from sums over all rows."""
-    selector._validate_params()
-    _check_eliminates_by_coef(selector, params)
-    X, y = validate_data(selector, X, y, ensure_min_features=2, multi_output=True)
-    folds = model_selection.KFold(_N_FOLDS_OF_WHOLE)
-    _eliminate(selector, _feature_sums(call, selector.estimator, X, y, folds, "r2"))
-    selector.estimator_ = clone(selector.estimator).fit(X[:, selector.support_], y)
-    return selector
-
-
-def _fit_eliminator_cv(
-    call: Call, selector: Any, X: Any, y: Any, groups: Any = None, **params: Any
-) -> Any:
-    """Fit an ``RFECV`` by scikit-learn's code, with eliminations and scores from sums."""
-    _check_eliminates_by_coef(selector, params)
-    if hasattr(selector.cv, "__next__"):
-        raise LeftToSklearn(_ONE_SHOT_CV)
-    is_class = is_classifier(selector.estimator)
-    splitter = model_selection.check_cv(selector.cv, y, classifier=is_class)
-    pairs = list(splitter.split(X, y, groups))
-    by_fold: deque[tuple[np.ndarray, np.ndarray]] = deque()
-    all_sums: list[FoldSums] = []
-
-    def score_fold(rfe: Any, estimator: Any, X: Any, y: Any, *args: Any) -> tuple[Any, ...]:
-        """Return the scores, features, ranks and numbers of features of the fits on a fold."""
-        if not all_sums:
-            all_sums.append(_feature_sums(call, estimator, X, y, pairs, selector.scoring))
-            sums, step = all_sums[0], _n_eliminated_per_step(rfe, X.shape[1])
-            fits = [eliminate(train, rfe.n_features_to_select, step) for train in sums.trains]
-            errors = [
-                squared_errors(test, fit[1]) for test, fit in zip(sums.tests, fits, strict=True)
-            ]
-            by_fold.extend(
-                zip(sums.scores(np.array(errors)), (fit[0] for fit in fits), strict=True)
-            )
-        scores, supports = by_fold.popleft()
-        return scores, supports, ranks_of_features(supports), supports.sum(axis=1)
-
-    def make_rfe(**options: Any) -> Any:
-        rfe: Any = feature_selection.RFE(**options)
-        rfe.fit = lambda X, y: _eliminate(rfe, all_sums[0])
-        return rfe
-
-    fit = _with_globals(
-        selector.stands_for.fit.__wrapped__,
-        _rfe_single_fit=score_fold,
-        RFE=make_rfe,
-        check_cv=lambda *_, **__: model_selection.check_cv(pairs),
-        effective_n_jobs=lambda _: 1,
-    )
-    selector._validate_params()
-    return fit(selector, X, y)
-
-
 _cross_validate = model_selection.cross_validate
 _cross_val_score = model_selection.cross_val_score
 _cross_val_predict = model_selection.cross_val_predict
 
 
-def _settings_for_call(
+def settings_for_call(
     function: Any, estimator: Any, y: Any, options: dict[str, Any], **settings: Any
 ) -> Settings:
     """Return the settings for a call; weights are used only in training, not in scoring."""
@@ -732,9 +589,9 @@ def _cross_validate_by_engine(
     for name in ("return_train_score", "return_estimator", "return_indices"):
         if options.get(name):
             raise LeftToSklearn(f"{name} is True")
-    scores = _scores(options.get("scoring"), estimator, y)
+    scores = scores_for(options.get("scoring"), estimator, y)
     X, y = indexable(X, y)
-    settings = _settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
+    settings = settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
     result = _evaluate(call, X, y, settings, [clone(estimator)])[0]
     n_splits = len(result.test_score)
     times = {
@@ -752,32 +609,25 @@ def _cross_val_predict_by_engine(
 ) -> Any:
     """Run ``cross_val_predict`` by an engine."""
     X, y = indexable(X, y)
-    settings = _settings_for_call(_cross_val_predict, estimator, y, options)
+    settings = settings_for_call(_cross_val_predict, estimator, y, options)
     if getattr(X, "dtype", None) == np.float32:
         raise LeftToSklearn("predictions would be float64 instead of float32")
     with quietly():
         cross_validation = CrossValidation.of(X, y, settings, estimator)
         run = run_for(cross_validation, clone(estimator), is_scored=False)
-        call.method = _select_method([run])
+        call.method = select_method([run])
     return run.predict(options.get("method", "predict"))
 
 
-GridSearchCV = _replace_class(model_selection.GridSearchCV, _fit_search)
-RandomizedSearchCV = _replace_class(model_selection.RandomizedSearchCV, _fit_search)
-LassoCV = _replace_class(linear_model.LassoCV, partial(_fit_path, linear_model.Lasso))
-ElasticNetCV = _replace_class(
+GridSearchCV = replace_class(model_selection.GridSearchCV, _fit_search)
+RandomizedSearchCV = replace_class(model_selection.RandomizedSearchCV, _fit_search)
+LassoCV = replace_class(linear_model.LassoCV, partial(_fit_path, linear_model.Lasso))
+ElasticNetCV = replace_class(
     linear_model.ElasticNetCV, partial(_fit_path, linear_model.ElasticNet)
 )
-SequentialFeatureSelector = _replace_class(
-    feature_selection.SequentialFeatureSelector, _fit_sequential_selector
-)
-RFE = _replace_class(feature_selection.RFE, _fit_eliminator)
-RFECV = _replace_class(feature_selection.RFECV, _fit_eliminator_cv)
-LogisticRegressionCV = _replace_class(linear_model.LogisticRegressionCV, _fit_logistic_path)
-cross_validate = _replace_function(_cross_validate, _cross_validate_by_engine, "cross_validate")
-cross_val_score = _replace_function(
-    _cross_val_score, _cross_val_score_by_engine, "cross_val_score"
-)
-cross_val_predict = _replace_function(
+LogisticRegressionCV = replace_class(linear_model.LogisticRegressionCV, _fit_logistic_path)
+cross_validate = replace_function(_cross_validate, _cross_validate_by_engine, "cross_validate")
+cross_val_score = replace_function(_cross_val_score, _cross_val_score_by_engine, "cross_val_score")
+cross_val_predict = replace_function(
     _cross_val_predict, _cross_val_predict_by_engine, "cross_val_predict"
 )

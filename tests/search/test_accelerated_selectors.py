@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn_cases import cases_with
 
 from optuna_treecv import accelerate
-from optuna_treecv.search import stand_ins
+from optuna_treecv.search import selectors
 from optuna_treecv.search.stand_ins import RECORD
 
 X, Y = load_diabetes(return_X_y=True, as_frame=True)
@@ -43,7 +43,7 @@ TestSequentialCases = type(
     "TestSequentialCases",
     (),
     cases_with(
-        stand_ins.SequentialFeatureSelector,
+        selectors.SequentialFeatureSelector,
         home=feature_selection,
         tests=f"{TESTS}.test_sequential",
     ),
@@ -61,7 +61,7 @@ TestEliminationCases = pytest.mark.slow(
         "TestEliminationCases",
         (_Seeded,),
         cases_with(
-            stand_ins.RFE, stand_ins.RFECV, home=feature_selection, tests=f"{TESTS}.test_rfe"
+            selectors.RFE, selectors.RFECV, home=feature_selection, tests=f"{TESTS}.test_rfe"
         ),
     )
 )
@@ -110,7 +110,7 @@ def test_selectors_have_the_same_features(name, options, estimator, calls):
         ours = getattr(feature_selection, name)(estimator, **options).fit(*rows)
         assert [(call.name, call.method) for call in calls] == [(name, "exact")]
         calls.clear()
-        original = getattr(stand_ins, name).stands_for
+        original = getattr(selectors, name).stands_for
         theirs = original(estimator, **options).fit(np.asarray(rows[0], np.float64), rows[1])
         if rows[0] is X:
             theirs = original(estimator, **options).fit(*rows)
@@ -126,7 +126,7 @@ def test_groups_of_rfecv(calls):
     groups, options = np.arange(len(Y)) % 11, {"cv": GroupKFold(5)}
     ours = feature_selection.RFECV(Ridge(), **options).fit(X, Y, groups=groups)
     assert calls[-1].method == "exact"
-    check_is_equal(ours, stand_ins.RFECV.stands_for(Ridge(), **options).fit(X, Y, groups=groups))
+    check_is_equal(ours, selectors.RFECV.stands_for(Ridge(), **options).fit(X, Y, groups=groups))
 
 
 def test_random_splits_of_rfecv_are_those_that_scikit_learn_draws(calls):
@@ -134,7 +134,7 @@ def test_random_splits_of_rfecv_are_those_that_scikit_learn_draws(calls):
         state = np.random.RandomState(3)  # noqa: NPY002
         return kind(Ridge(), cv=KFold(4, shuffle=True, random_state=state)).fit(Z, T)
 
-    ours, theirs = make(feature_selection.RFECV), make(stand_ins.RFECV.stands_for)
+    ours, theirs = make(feature_selection.RFECV), make(selectors.RFECV.stands_for)
     assert calls[-1].method == "exact"
     assert ours.cv_results_["split2_test_score"] == pytest.approx(
         theirs.cv_results_["split2_test_score"]
@@ -177,16 +177,16 @@ def test_a_scaler_inside_the_selector_is_fitted_per_fold(calls):
     options = {"direction": "backward", "scoring": "neg_mean_squared_error"}
     ours = feature_selection.SequentialFeatureSelector(model, **options).fit(rows, T)
     assert calls[-1].method == "exact"
-    original = stand_ins.SequentialFeatureSelector.stands_for
+    original = selectors.SequentialFeatureSelector.stands_for
     check_is_equal(ours, original(model, **options).fit(rows, T))
 
 
-class OtherSearch(stand_ins.SequentialFeatureSelector):
+class OtherSearch(selectors.SequentialFeatureSelector):
     def _get_best_new_feature_score(self, *args, **params):
         return super()._get_best_new_feature_score(*args, **params)
 
 
-class OtherElimination(stand_ins.RFE):
+class OtherElimination(selectors.RFE):
     def _fit(self, *args, **params):
         return super()._fit(*args, **params)
 
@@ -225,7 +225,7 @@ def test_what_does_not_follow_from_sums_is_left_to_scikit_learn(
     assert calls[-1].method == ""
     assert reason in calls[-1].reason
     if "different" not in reason and "once" not in reason:
-        theirs = getattr(stand_ins, name).stands_for(**options).fit(**arguments)
+        theirs = getattr(selectors, name).stands_for(**options).fit(**arguments)
         assert np.array_equal(ours.support_, theirs.support_)
         assert vars(ours).keys() == vars(theirs).keys()
 
@@ -249,7 +249,7 @@ def test_wrong_arguments_raise_what_scikit_learn_raises(calls):
         (RFECV, {"scoring": "unknown"}),
     ):
         with pytest.raises(ValueError) as expected:  # noqa: PT011
-            getattr(stand_ins, name).stands_for(Ridge(), **options).fit(ROWS, T)
+            getattr(selectors, name).stands_for(Ridge(), **options).fit(ROWS, T)
         with pytest.raises(ValueError) as found:  # noqa: PT011
             getattr(feature_selection, name)(Ridge(), **options).fit(ROWS, T)
         assert str(found.value) == str(expected.value)
@@ -261,6 +261,7 @@ def test_calls_are_checked_and_fitted_selectors_are_pickled(calls):
         selector = getattr(feature_selection, name)(Ridge()).fit(Z, T)
         assert RECORD.calls[-1].difference < 1e-12
         again = pickle.loads(pickle.dumps(selector))
-        assert type(again) is getattr(stand_ins, name).stands_for
+        assert type(again) is getattr(selectors, name).stands_for
         assert np.array_equal(again.transform(Z), selector.transform(Z))
+        assert pickle.loads(pickle.dumps(type(selector))) is type(selector)
     assert "_get_best_new_feature_score" not in vars(selector)
