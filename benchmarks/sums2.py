@@ -1,24 +1,26 @@
-"""What follows from sums over rows beside models, compared with scikit-learn.
+"""What follows from sums over rows besides penalties, beside scikit-learn.
 
-    OMP_NUM_THREADS=1 python benchmarks/sums2.py TABLE
+    OMP_NUM_THREADS=1 python benchmarks/sums2.py TABLE [TABLE ...]
 
 TABLE is one of
 
-* ``sfs``: ``SequentialFeatureSelector``, forward to half of the features, around ``Ridge``, 10
-  folds, as ``accelerate`` replaces it. The time of scikit-learn is measured if it takes less than
-  about 2 minutes; otherwise it is estimated ("est.") from the scores of some sets of features.
-* ``rfecv``: ``RFECV`` around ``Ridge``, 10 folds, in the same way.
+* ``sfs``: ``SequentialFeatureSelector``, forward to half of the features, around ``Ridge``, on 10
+  folds. It should be 300 times as fast on pol, and 1,000 times on bike and Covertype.
+* ``rfecv``: ``RFECV`` around ``Ridge``, on 10 folds. It should be 25, 50 and 100 times as fast.
 
-The seconds are CPU seconds, for ours the median of five runs. The difference is the largest one
-between a score of ours and of scikit-learn. Files are read from $OPTUNA_TREECV_DATA, and Covertype
-from $SCIKIT_LEARN_DATA.
+A time of scikit-learn that would exceed 2 minutes is estimated from a few of its scores, and is
+then followed by "est."; the largest difference is that of the scores that were computed. Ours is
+the median of 5 runs. The seconds are CPU seconds of one process with one thread. Files are read
+from $OPTUNA_TREECV_DATA, and Covertype from $SCIKIT_LEARN_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
+from statistics import median
 from time import process_time
 from typing import Any
 
@@ -33,108 +35,104 @@ from optuna_treecv import select_features
 from optuna_treecv.search import selectors
 from optuna_treecv.search.stand_ins import RECORD
 
-N_FOLDS = 10
-N_RUNS = 5
-
-# The longest estimated time of scikit-learn that is measured, in seconds.
-LONGEST = 120
+RUNS_OF_SELECTORS = 5
+MOST_SECONDS = 120  # of a run of scikit-learn
+TENTHS = KFold(10)
 
 
-def pol() -> tuple[np.ndarray, np.ndarray]:
-    return datasets.pol()[:2]
-
-
-def bike() -> tuple[np.ndarray, np.ndarray]:
-    """Return all hours; the eight columns of words are one-hot: 17,379 x 61."""
+def rows_to_select(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return a data set of numbers; columns of codes are one-hot."""
+    if name == "pol":
+        return datasets.pol()[:2]
+    if name == "Covertype":
+        X, y, _ = datasets.covertype()
+        return X[:50_000], y[:50_000].astype(float)
     X, y, _ = datasets.bike()
-    words = [(column[:, None] == np.unique(column)).astype(float) for column in X[:, :8].T]
-    return np.hstack([*words, X[:, 8:]]), y
+    one_hot = [(column[:, None] == np.unique(column)).astype(float) for column in X[:, :8].T]
+    return np.hstack([*one_hot, X[:, 8:]]), y
 
 
-def covertype() -> tuple[np.ndarray, np.ndarray]:
-    """Return the first 50,000 rows, without columns that are constant in them."""
-    X, y, _ = datasets.covertype()
-    X = X[:50_000]
-    return X[:, np.ptp(X, axis=0) > 0], y[:50_000].astype(float)
+def cpu_seconds_of(call: Callable[..., Any], *args: Any, runs: int = 1) -> tuple[float, Any]:
+    """Return the median CPU seconds of several calls, and the last result."""
+    times = []
+    for _ in range(runs):
+        begin = process_time()
+        result = call(*args)
+        times.append(process_time() - begin)
+    return median(times), result
 
 
-#: For each table, the least ratio to scikit-learn on each data set.
-DATA: dict[Callable[[], tuple[np.ndarray, np.ndarray]], dict[str, int]] = {
-    pol: {"sfs": 300, "rfecv": 25},
-    bike: {"sfs": 1_000, "rfecv": 50},
-    covertype: {"sfs": 1_000, "rfecv": 100},
-}
-
-
-def seconds_of(call: Callable[..., Any], *args: Any) -> tuple[float, Any]:
-    began = process_time()
-    result = call(*args)
-    return process_time() - began, result
-
-
-def ours(kind: Any, X: np.ndarray, y: np.ndarray) -> tuple[float, Any]:
-    """Return the median of the seconds of several fits, and the last fitted selector."""
-    runs = [seconds_of(kind(Ridge(), cv=N_FOLDS).fit, X, y) for _ in range(N_RUNS)]
+def selected(name: str, X: np.ndarray, y: np.ndarray) -> tuple[float, Any]:
+    """Return the seconds of an accelerated selector, and the selector."""
+    selector = getattr(selectors, name)(Ridge(), cv=TENTHS)
+    seconds, _ = cpu_seconds_of(selector.fit, X, y, runs=RUNS_OF_SELECTORS)
     assert RECORD.calls[-1].method == "exact", RECORD.calls[-1].reason
-    return float(np.median([seconds for seconds, _ in runs])), runs[-1][1]
+    return seconds, selector
 
 
-def show(name: str, X: np.ndarray, times: tuple[float, float], must: int, *facts: str) -> None:
-    ratio = times[1] / times[0]
-    shown = f"{times[0]:.3f} | {times[1]:,.1f} | {ratio:,.0f} | {must:,}"
-    print(f"| {name}, {X.shape[0]:,} x {X.shape[1]} | {shown} | {' | '.join(facts)} |", flush=True)
+def row_of_selector(
+    name: str, X: np.ndarray, ours: float, theirs: float, difference: float, fact: str
+) -> str:
+    shown = f"{ours:.3f} s | {theirs:.1f} s | {theirs / ours:,.0f} | {difference:.0e} | {fact}"
+    return f"| {name} {X.shape[0]:,} x {X.shape[1]} | {shown} |"
 
 
-def sfs() -> None:
-    print("| data | ours, s | scikit-learn, s | ratio | must | difference | set |")
-    print("|---|---|---|---|---|---|---|")
-    for load, must in DATA.items():
-        X, y = load()
-        n_steps, folds = X.shape[1] // 2, KFold(N_FOLDS)
-        seconds, selector = ours(selectors.SequentialFeatureSelector, X, y)
-        path = select_features(Ridge(), X, y, cv=folds)
+def sfs() -> Iterator[str]:
+    """Yield the table of sequential selection."""
+    yield "| rows | ours | scikit-learn | times | difference | features |"
+    yield "|---|---|---|---|---|---|"
+    for name in ("pol", "bike", "Covertype"):
+        X, y = rows_to_select(name)
+        seconds, selector = selected("SequentialFeatureSelector", X, y)
+        path = select_features(Ridge(), X, y, cv=TENTHS)
         assert np.array_equal(path.support, selector.support_)
         # Step i scores n_features - i sets of i + 1 features.
-        steps = np.unique(np.linspace(0, n_steps - 1, 5).astype(int))
-        of_set, differences = [], []
+        all_steps = np.arange(X.shape[1] // 2)
+        steps = np.unique(np.linspace(0, all_steps[-1], 5).astype(int))
+        of_steps, differences = [], []
         for step in steps:
-            score = partial(cross_val_score, cv=folds)
-            of_call, scores = seconds_of(score, Ridge(), X[:, path.masks[step]], y)
-            of_set.append(of_call)
+            score = partial(cross_val_score, cv=TENTHS)
+            of_step, scores = cpu_seconds_of(score, Ridge(), X[:, path.masks[step]], y)
+            of_steps.append(of_step)
             differences.append(np.abs(scores - path.fold_scores[step]).max())
-        all_steps = np.arange(n_steps)
-        theirs = float((X.shape[1] - all_steps) @ np.interp(all_steps, steps, of_set))
+        theirs = float((X.shape[1] - all_steps) @ np.interp(all_steps, steps, of_steps))
         fact = "est."
-        if theirs < LONGEST:
-            original = feature_selection.SequentialFeatureSelector(Ridge(), cv=N_FOLDS)
-            theirs, original = seconds_of(original.fit, X, y)
-            fact = "equal" if np.array_equal(original.support_, selector.support_) else "another"
-        show(load.__name__, X, (seconds, theirs), must["sfs"], f"{max(differences):.0e}", fact)
+        if theirs < MOST_SECONDS:
+            original = feature_selection.SequentialFeatureSelector(Ridge(), cv=TENTHS)
+            theirs, _ = cpu_seconds_of(original.fit, X, y)
+            fact = "equal" if np.array_equal(original.support_, selector.support_) else "others"
+        yield row_of_selector(name, X, seconds, theirs, max(differences), fact)
 
 
-def rfecv() -> None:
-    print("| data | ours, s | scikit-learn, s | ratio | must | difference | ranks |")
-    print("|---|---|---|---|---|---|---|")
-    for load, must in DATA.items():
-        X, y = load()
-        seconds, selector = ours(selectors.RFECV, X, y)
-        theirs, original = seconds_of(feature_selection.RFECV(Ridge(), cv=N_FOLDS).fit, X, y)
+def rfecv() -> Iterator[str]:
+    """Yield the table of recursive elimination."""
+    yield "| rows | ours | scikit-learn | times | difference | ranks |"
+    yield "|---|---|---|---|---|---|"
+    for name in ("pol", "bike", "Covertype"):
+        X, y = rows_to_select(name)
+        seconds, selector = selected("RFECV", X, y)
+        original = feature_selection.RFECV(Ridge(), cv=TENTHS)
+        theirs, _ = cpu_seconds_of(original.fit, X, y)
+        scores = [f"split{i}_test_score" for i in range(10)]
         difference = max(
-            np.abs(selector.cv_results_[f"split{i}_test_score"] - scores).max()
-            for i, scores in enumerate(
-                original.cv_results_[f"split{i}_test_score"] for i in range(N_FOLDS)
-            )
+            np.abs(selector.cv_results_[fold] - original.cv_results_[fold]).max()
+            for fold in scores
         )
-        fact = "equal" if np.array_equal(original.ranking_, selector.ranking_) else "another"
-        show(load.__name__, X, (seconds, theirs), must["rfecv"], f"{difference:.0e}", fact)
+        fact = "equal" if np.array_equal(original.ranking_, selector.ranking_) else "others"
+        yield row_of_selector(name, X, seconds, theirs, difference, fact)
 
 
-TABLES: dict[str, Callable[[], None]] = {"sfs": sfs, "rfecv": rfecv}
+TABLES: dict[str, Callable[[], Iterator[str]]] = {"sfs": sfs, "rfecv": rfecv}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("tables", nargs="+", choices=TABLES)
+    for table in parser.parse_args().tables:
+        for row in TABLES[table]():
+            print(row, flush=True)
+        print()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("table", choices=TABLES)
-    TABLES[parser.parse_args().table]()
+    main()
