@@ -110,8 +110,8 @@ def _eliminate(selector: Any, sums: FoldSums) -> Any:
     if not 1 <= number <= n_features:
         raise LeftToSklearn("n_features_to_select is not between 1 and the number of features")
     step = _n_eliminated_per_step(selector, n_features)
-    supports, _ = eliminate(sums.whole, int(number), step)
-    selector.support_, selector.ranking_ = supports[-1], ranks_of_features(supports)[-1]
+    supports, _ = eliminate(sums.whole[None], int(number), step)
+    selector.support_, selector.ranking_ = supports[0, -1], ranks_of_features(supports)[0, -1]
     selector.n_features_ = selector.support_.sum()
     return selector
 
@@ -137,23 +137,20 @@ def _fit_eliminator_cv(
     is_class = is_classifier(selector.estimator)
     splitter = model_selection.check_cv(selector.cv, y, classifier=is_class)
     pairs = list(splitter.split(X, y, groups))
-    by_fold: deque[tuple[np.ndarray, np.ndarray]] = deque()
     all_sums: list[FoldSums] = []
+    by_fold: deque[tuple[np.ndarray, ...]] = deque()
 
     def score_fold(rfe: Any, estimator: Any, X: Any, y: Any, *args: Any) -> tuple[Any, ...]:
         """Return the scores, features, ranks and numbers of features of the fits on a fold."""
         if not all_sums:
-            all_sums.append(_feature_sums(call, estimator, X, y, pairs, selector.scoring))
-            sums, step = all_sums[0], _n_eliminated_per_step(rfe, X.shape[1])
-            fits = [eliminate(train, rfe.n_features_to_select, step) for train in sums.trains]
-            errors = [
-                squared_errors(test, fit[1]) for test, fit in zip(sums.tests, fits, strict=True)
-            ]
-            by_fold.extend(
-                zip(sums.scores(np.array(errors)), (fit[0] for fit in fits), strict=True)
-            )
-        scores, supports = by_fold.popleft()
-        return scores, supports, ranks_of_features(supports), supports.sum(axis=1)
+            sums = _feature_sums(call, estimator, X, y, pairs, selector.scoring)
+            step = _n_eliminated_per_step(rfe, X.shape[1])
+            supports, coefs = eliminate(sums.trains, rfe.n_features_to_select, step)
+            scores = sums.scores(squared_errors(sums.tests, coefs))
+            ranks, counts = ranks_of_features(supports), supports.sum(axis=2)
+            by_fold.extend(zip(scores, supports, ranks, counts, strict=True))
+            all_sums.append(sums)
+        return by_fold.popleft()
 
     def make_rfe(**options: Any) -> Any:
         rfe: Any = feature_selection.RFE(**options)

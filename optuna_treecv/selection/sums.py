@@ -19,7 +19,6 @@ from scipy import sparse
 from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import Ridge
 
-from optuna_treecv._kernels import lapack
 from optuna_treecv.core.run import Run
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
@@ -282,60 +281,66 @@ class Walk:
         self._tests = self._tests[:, rows, others] - crossed - crossed.transpose(0, 2, 1) + squares
 
 
-def eliminate(matrix: Array, n_to_select: int, step: int) -> tuple[Array, Array]:
-    """Eliminate the features with the smallest coefficients, as ``RFE`` does.
+def eliminate(matrices: Array, n_to_select: int, step: int) -> tuple[Array, Array]:
+    """Eliminate the features with the smallest coefficients in each fold, as ``RFE`` does.
 
     Parameters
     ----------
-    matrix : ndarray of shape (n_features + 1, n_features + 1)
-        A of the training rows.
+    matrices : ndarray of shape (n_folds, n_features + 1, n_features + 1)
+        A of each fold.
     n_to_select : int
     step : int
         The number of features to eliminate after each fit.
 
     Returns
     -------
-    supports : ndarray of shape (n_fits, n_features), bool
+    supports : ndarray of shape (n_folds, n_fits, n_features), bool
         The features of each fit.
-    coefs : ndarray of shape (n_fits, n_features)
+    coefs : ndarray of shape (n_folds, n_fits, n_features)
         The coefficients of each fit, with 0 for eliminated features.
     """
-    support = np.ones(len(matrix) - 1, bool)
+    scale = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2)[:, :-1])
+    grams = matrices[:, :-1, :-1] / scale[:, :, None] / scale[:, None]
+    b, folds = matrices[:, :-1, -1] / scale, np.arange(len(matrices))[:, None]
+    features = np.tile(np.arange(scale.shape[1]), (len(matrices), 1))
     supports, coefs = [], []
     while True:
-        features = np.flatnonzero(support)
-        block, b = matrix[features[:, None], features], matrix[features, -1:]
-        supports.append(support.copy())
-        coefs.append(np.zeros(len(support)))
-        coefs[-1][features] = coef = lapack.solve_positive(block, 0.0, b)[0][:, 0]
-        n_out = min(step, len(features) - n_to_select)
+        blocks = grams[folds[:, :, None], features[:, :, None], features[:, None]]
+        solved = np.linalg.solve(blocks, b[folds, features][:, :, None])[:, :, 0]
+        solved /= scale[folds, features]
+        supports.append(np.zeros(scale.shape, bool))
+        supports[-1][folds, features] = True
+        coefs.append(np.zeros(scale.shape))
+        coefs[-1][folds, features] = solved
+        n_out = min(step, features.shape[1] - n_to_select)
         if n_out <= 0:
-            return np.array(supports), np.array(coefs)
-        squares = np.square(coef)
-        limit = np.partition(squares, n_out - 1)[n_out - 1]
-        is_out = squares < limit * (1 - _MAX_TIE)
-        tied = np.flatnonzero(~is_out & (squares <= limit * (1 + _MAX_TIE)))
-        is_out[tied[: n_out - np.count_nonzero(is_out)]] = True
-        support[features[is_out]] = False
+            return np.stack(supports, axis=1), np.stack(coefs, axis=1)
+        squares = np.square(solved)
+        limits = np.partition(squares, n_out - 1, axis=1)[:, [n_out - 1]]
+        is_out = squares < limits * (1 - _MAX_TIE)
+        is_tied = ~is_out & (squares <= limits * (1 + _MAX_TIE))
+        n_missing = n_out - is_out.sum(axis=1, keepdims=True)
+        is_out |= is_tied & (np.cumsum(is_tied, axis=1) <= n_missing)
+        features = features[~is_out].reshape(len(matrices), -1)
 
 
 def ranks_of_features(supports: Array) -> Array:
-    """Return ``ranking_`` of ``RFE`` at each fit, from the features of each fit."""
-    return 1 + np.cumsum(~supports, axis=0)
+    """Return ``ranking_`` of ``RFE`` at each fit, from the features of the fits in each fold."""
+    return 1 + np.cumsum(~supports, axis=1)
 
 
-def squared_errors(test: Array, coefs: Array) -> Array:
+def squared_errors(tests: Array, coefs: Array) -> Array:
     """Return the sums of squared errors of models on test rows.
 
     Parameters
     ----------
-    test : ndarray of shape (n_features + 1, n_features + 1)
+    tests : ndarray of shape (n_folds, n_features + 1, n_features + 1)
         The sums of the test rows, see ``FoldSums``.
-    coefs : ndarray of shape (n_models, n_features)
+    coefs : ndarray of shape (n_folds, n_models, n_features)
 
     Returns
     -------
-    ndarray of shape (n_models,)
+    ndarray of shape (n_folds, n_models)
     """
-    residuals = np.column_stack([-coefs, np.ones(len(coefs))])
-    return np.asarray(np.sum(residuals @ test * residuals, axis=1))
+    residuals = np.insert(-coefs, coefs.shape[2], 1, axis=2)
+    return np.asarray(np.sum(residuals @ tests * residuals, axis=2))
