@@ -96,10 +96,14 @@ class FeatureSelection:
         return 1 + int(np.argmax(differences.mean(axis=(1, 2)) <= errors))
 
     def frame(self) -> Any:
-        """Return a ``pandas.DataFrame`` with one row for each number of features.
+        """Return the scores of all numbers of features as a data frame.
 
-        Its columns are "feature", the last added or the next removed feature, "mean", "std_error",
-        "low" and "high", the ends of the interval. Its index is the number of features.
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each number of features, which is the index. The columns are "feature", the
+            feature that was added last or would be removed next, "mean", "std_error", "low" and
+            "high", the ends of the interval.
         """
         features = self.order if self.feature_names is None else self.feature_names[self.order]
         limits = [(np.nan, np.nan) if i is None else (i.low, i.high) for i in self.intervals]
@@ -175,7 +179,7 @@ def select_features(
     >>> X.columns[selection.support].tolist()
     ['sex', 'bmi', 'bp', 's3', 's5']
     >>> selection.frame()["mean"].round(3).tolist()
-    [0.331, 0.451, 0.465, 0.472, 0.479, 0.48, 0.481, 0.481, 0.479, 0.478]
+    [0.319, 0.441, 0.455, 0.466, 0.485, 0.486, 0.486, 0.484, 0.481, 0.479]
     """
     estimator = checked_estimator(estimator)
     check_choice("direction", direction, ("forward", "backward"))

@@ -44,7 +44,7 @@ ALLOWED = {
     "history": {"reporting"},
     "paper": {"engines.treecv"},
     "report": {"reporting"},
-    "results": {"core", "study"},
+    "results": {"core", "selection", "study"},
     "dashboard": {"reporting"},
     "dask": {"caching", "rows"},
     "testing": BELOW | {"crossval", "engines.treecv", "search", "study"},
