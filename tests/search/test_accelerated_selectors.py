@@ -39,14 +39,16 @@ def calls():
 
 
 TESTS = "sklearn.feature_selection.tests"
-TestSequentialCases = type(
-    "TestSequentialCases",
-    (),
-    cases_with(
-        selectors.SequentialFeatureSelector,
-        home=feature_selection,
-        tests=f"{TESTS}.test_sequential",
-    ),
+TestSequentialCases = pytest.mark.slow(
+    type(
+        "TestSequentialCases",
+        (),
+        cases_with(
+            selectors.SequentialFeatureSelector,
+            home=feature_selection,
+            tests=f"{TESTS}.test_sequential",
+        ),
+    )
 )
 
 
@@ -101,6 +103,7 @@ def check_is_equal(ours, theirs):
         np.testing.assert_allclose(ours.estimator_.coef_, theirs.estimator_.coef_, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), SELECTORS)
 @pytest.mark.parametrize("estimator", [LinearRegression(), Ridge(0.2)])
 def test_selectors_have_the_same_features(name, options, estimator, calls):
@@ -155,6 +158,7 @@ def test_the_first_of_equal_columns_and_constant_columns_are_eliminated_first(na
     assert ours.support_.sum() == ours.n_features_
 
 
+@pytest.mark.slow
 def test_a_selector_in_a_pipeline_and_in_a_search(calls):
     """The selector is fitted on the training rows of each outer fold."""
     selector = feature_selection.SequentialFeatureSelector(Ridge(), cv=4)
@@ -171,6 +175,7 @@ def test_a_selector_in_a_pipeline_and_in_a_search(calls):
         np.testing.assert_allclose(ours.cv_results_[column], theirs.cv_results_[column])
 
 
+@pytest.mark.slow
 def test_a_scaler_inside_the_selector_is_fitted_per_fold(calls):
     rows = Z * np.logspace(-2, 2, 15) + 7
     model = make_pipeline(StandardScaler(), Ridge(50.0))
@@ -215,6 +220,7 @@ NOT_BY_SUMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Found n_features_to_select")
 @pytest.mark.parametrize(("name", "options", "arguments", "reason"), NOT_BY_SUMS)
 def test_what_does_not_follow_from_sums_is_left_to_scikit_learn(
@@ -258,10 +264,10 @@ def test_wrong_arguments_raise_what_scikit_learn_raises(calls):
 def test_calls_are_checked_and_fitted_selectors_are_pickled(calls):
     accelerate.install(check=True)
     for name in (SEQUENTIAL, RFE, RFECV):
-        selector = getattr(feature_selection, name)(Ridge()).fit(Z, T)
+        selector = getattr(feature_selection, name)(Ridge()).fit(ROWS, T)
         assert RECORD.calls[-1].difference < 1e-12
         again = pickle.loads(pickle.dumps(selector))
         assert type(again) is getattr(selectors, name).stands_for
-        assert np.array_equal(again.transform(Z), selector.transform(Z))
+        assert np.array_equal(again.transform(ROWS), selector.transform(ROWS))
         assert pickle.loads(pickle.dumps(type(selector))) is type(selector)
     assert "_get_best_new_feature_score" not in vars(selector)

@@ -62,6 +62,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("data", ["diabetes", "synthetic"])
@@ -86,6 +87,7 @@ def test_each_set_follows_from_the_one_before():
             assert sorted(selection.order[:number]) == np.flatnonzero(mask).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("number", [1, 3, 0.35, "auto"])
 def test_the_number_of_features_is_that_of_scikit_learn(number, direction):
@@ -95,6 +97,7 @@ def test_the_number_of_features_is_that_of_scikit_learn(number, direction):
     assert np.array_equal(found.support, expected.support_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("direction", "tol"),
     [("forward", 0.01), ("forward", 1e-9), ("backward", -0.01), ("backward", 1.0)],
@@ -116,6 +119,7 @@ SPLITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", SPLITS)
 def test_any_splits(splits):
     cv, scoring = SPLITS[splits], "neg_mean_squared_error"
@@ -139,7 +143,7 @@ def test_groups_and_repeats():
 @pytest.mark.parametrize("is_shifted", [False, True])
 @pytest.mark.parametrize("estimator", [LinearRegression(), Ridge(0.5)])
 def test_float32_is_summed_in_float64(estimator, is_shifted):
-    rows = X.astype(np.float32) + np.float32(is_shifted)
+    rows = X[:, :6].astype(np.float32) + np.float32(is_shifted)
     selection = select_features(estimator, rows, Y, cv=FOLDS)
     check_scores(selection, estimator, rows.astype(np.float64), Y, FOLDS)
 
@@ -162,7 +166,7 @@ def test_a_frame_gives_names():
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("estimator", [LinearRegression(), Ridge()])
 def test_constant_columns_change_no_score(estimator, direction):
-    rows = np.insert(X, [0, 4], [0.1, 1e6], axis=1)
+    rows = np.insert(X[:, :6], [0, 4], [0.1, 1e6], axis=1)
     rows[:, 5] = np.where(np.arange(len(rows)) < 90, np.arange(len(rows)), 7)  # in one fold alone
     selection = select_features(
         estimator, rows, Y, direction=direction, cv=KFold(5), scoring="neg_mean_squared_error"
@@ -182,7 +186,7 @@ def test_the_first_of_equal_columns_is_chosen():
         for pair in ((0, 6), (3, 11), (9, 12)):
             first, second = pair if earlier == 0 else pair[::-1]
             assert order.index(first) < order.index(second)
-        check_scores(selection, model, rows, Y, FOLDS)
+    check_scores(forward, model, rows, Y, FOLDS)
 
 
 def test_no_test_row_reaches_the_model_of_its_fold():
