@@ -38,9 +38,9 @@ from optuna_treecv.types import Array
 #: The estimators whose models on any subset of features follow from sums over rows.
 SUPPORTED = (Ridge, LinearRegression)
 
-# Two scores or squared coefficients that differ by a smaller share count as equal, because
+# Two scores, or two squared coefficients, that differ by a smaller share count as equal, because
 # rounding errors decide which one is larger. The first column is then chosen.
-_MAX_TIE = 1e-10
+_MAX_TIE, _MAX_TIE_OF_SQUARES = 1e-12, 1e-10
 
 # If the smallest eigenvalue of the scaled A is smaller, the coefficients of some subset have too
 # few correct digits.
@@ -317,8 +317,8 @@ def eliminate(matrices: Array, n_to_select: int, step: int) -> tuple[Array, Arra
             return np.stack(supports, axis=1), np.stack(coefs, axis=1)
         squares = np.square(solved)
         limits = np.partition(squares, n_out - 1, axis=1)[:, [n_out - 1]]
-        is_out = squares < limits * (1 - _MAX_TIE)
-        is_tied = ~is_out & (squares <= limits * (1 + _MAX_TIE))
+        is_out = squares < limits * (1 - _MAX_TIE_OF_SQUARES)
+        is_tied = ~is_out & (squares <= limits * (1 + _MAX_TIE_OF_SQUARES))
         n_missing = n_out - is_out.sum(axis=1, keepdims=True)
         is_out |= is_tied & (np.cumsum(is_tied, axis=1) <= n_missing)
         features = features[~is_out].reshape(len(matrices), -1)
