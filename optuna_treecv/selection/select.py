@@ -131,9 +131,10 @@ def select_features(
 ) -> FeatureSelection:
     """Add or remove one feature after another by cross-validated score, for every number of them.
 
-    The sets are those of scikit-learn's ``SequentialFeatureSelector``, but all of them follow from
-    sums over the rows of each fold, which are read once. If the scores of several features differ
-    only by rounding, as for duplicates of a column, the first of these features is chosen.
+    The sets are those of scikit-learn's ``SequentialFeatureSelector`` on the same folds, but all
+    of them follow from sums over the rows of each fold, which are read once. If the scores of
+    several features differ only by rounding, as for duplicates of a column, the first of these
+    features is chosen. Models are solved to convergence, whatever the solver of the estimator.
 
     Parameters
     ----------
