@@ -21,6 +21,7 @@ import optuna_treecv.results  # noqa: F401
 from optuna_treecv.scoring.metrics import pooled
 from optuna_treecv.scoring.thresholds import thresholded
 from optuna_treecv.search.search_cv import TreeCVSearchCV
+from optuna_treecv.selection.select import select_features
 from optuna_treecv.study.functions import select
 from optuna_treecv.study.functions import treecv_objective
 from optuna_treecv.study.objective import TreeCVObjective
@@ -41,6 +42,7 @@ __all__ = [
     "TreeCVSearchCV",
     "pooled",
     "select",
+    "select_features",
     "thresholded",
     "tree_cross_val_predict",
     "tree_cross_validate",

@@ -3,12 +3,12 @@
 ``python -m optuna_treecv.accelerate script.py`` runs a script in which ``GridSearchCV``,
 ``RandomizedSearchCV``, ``cross_val_score``, ``cross_validate``, ``cross_val_predict``,
 ``permutation_test_score``, ``learning_curve``, ``validation_curve``, ``LassoCV``,
-``ElasticNetCV``, ``LogisticRegressionCV``, and ``RidgeCV`` and ``RidgeClassifierCV`` with ``cv``
-use an engine of this package if it gives the scores of the estimator's own fits; everything else
-runs as before. At the end it prints a report of all calls. With ``--check``, scikit-learn also
-runs each call, and the report gives the largest difference of a score. Iterative solvers of
-scikit-learn stop before they have converged, so their scores, and hence the best parameters, may
-differ slightly.
+``ElasticNetCV``, ``LogisticRegressionCV``, ``SequentialFeatureSelector``, ``RFE``, ``RFECV``, and
+``RidgeCV`` and ``RidgeClassifierCV`` with ``cv`` use an engine of this package if it gives the
+scores of the estimator's own fits; everything else runs as before. At the end it prints a report
+of all calls. With ``--check``, scikit-learn also runs each call, and the report gives the largest
+difference of a score. Iterative solvers of scikit-learn stop before they have converged, so their
+scores, and hence the best parameters, may differ slightly.
 
 In a notebook, call ``install`` before the first import from scikit-learn.
 """
@@ -22,11 +22,13 @@ import runpy
 import sys
 from typing import Any
 
+from sklearn import feature_selection
 from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.linear_model import _ridge
 
 from optuna_treecv.search import curves
+from optuna_treecv.search import selectors
 from optuna_treecv.search import stand_ins
 from optuna_treecv.search.stand_ins import Call
 from optuna_treecv.search.stand_ins import RECORD
@@ -41,11 +43,13 @@ _IN_MODEL_SELECTION = (
     "cross_validate",
 )
 _CURVES = ("learning_curve", "permutation_test_score", "validation_curve")
+_IN_FEATURE_SELECTION = ("RFE", "RFECV", "SequentialFeatureSelector")
 # The modules and names that are replaced, and the modules of their replacements. RidgeCV and
 # RidgeClassifierCV use the last one if ``cv`` is given.
 _REPLACED: list[tuple[Any, str, Any]] = [
     *((model_selection, name, stand_ins) for name in _IN_MODEL_SELECTION),
     *((model_selection, name, curves) for name in _CURVES),
+    *((feature_selection, name, selectors) for name in _IN_FEATURE_SELECTION),
     (linear_model, "ElasticNetCV", stand_ins),
     (linear_model, "LassoCV", stand_ins),
     (linear_model, "LogisticRegressionCV", stand_ins),

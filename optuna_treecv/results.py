@@ -5,6 +5,7 @@ from optuna_treecv.core.intervals import Interval
 from optuna_treecv.core.intervals import PairedDifference
 from optuna_treecv.core.result import Curve
 from optuna_treecv.core.result import Score
+from optuna_treecv.selection.select import FeatureSelection
 from optuna_treecv.study.advice import Advice
 from optuna_treecv.study.choice import Candidate
 from optuna_treecv.study.choice import Choice
@@ -22,6 +23,7 @@ __all__ = [
     "ConformalClassifier",
     "ConformalRegressor",
     "Curve",
+    "FeatureSelection",
     "FoldAverage",
     "FoldModels",
     "Honest",

@@ -70,7 +70,7 @@ EQUIVALENT_METHODS = frozenset({"neighbors"}) | _CONVERGED_METHODS | _GROWING_ME
 # The maximum number of recorded calls; older calls are dropped.
 _MAX_CALLS = 10_000
 
-_ONE_SHOT_CV = "cv is a generator, which can be iterated only once"
+ONE_SHOT_CV = "cv is a generator, which can be iterated only once"
 
 # If X has fewer entries, the paths of ``LassoCV`` are as fast as exact folds.
 _MIN_ENTRIES = 2**23
@@ -253,7 +253,7 @@ def _settings(
     if np.ndim(y) == 2 and np.shape(y)[1] == 1:
         raise LeftToSklearn("y is a column vector, for which scikit-learn warns")
     if hasattr(cv, "__next__"):
-        raise LeftToSklearn(_ONE_SHOT_CV)
+        raise LeftToSklearn(ONE_SHOT_CV)
     return Settings(
         cv=model_selection.check_cv(cv, y, classifier=is_classifier(estimator)),
         shuffle=False,
@@ -300,7 +300,7 @@ class _StandIn(ABC):
         return object.__new__, (self.stands_for,), state
 
 
-def _replace_class(original: Any, by_engine: Callable[..., Any]) -> Any:
+def replace_class(original: Any, by_engine: Callable[..., Any]) -> Any:
     """Return a subclass with the same name whose ``fit`` is evaluated by an engine if possible."""
     name = original.__name__
     names = {
@@ -391,13 +391,15 @@ def _split_scores(result: CVResult, scores: SearchScores) -> list[Any]:
 
 
 def _arrays_to_compare(result: Any) -> list[Any]:
-    """Return the arrays to compare with scikit-learn: scores or predictions."""
+    """Return the arrays to compare with scikit-learn: split scores, predictions or features."""
     result = getattr(result, "cv_results_", result)
     if isinstance(result, tuple):
         return [*result]
     if isinstance(result, Mapping):
         names = [n for n in result if n.startswith(("split", "test_")) and "test_" in n]
         return [result[name] for name in names]
+    if hasattr(result, "support_"):
+        return [1.0 * result.support_]
     result = getattr(result, "mse_path_", getattr(result, "scores_", result))
     return [*result.values()] if isinstance(result, Mapping) else [result]
 
@@ -471,7 +473,7 @@ def _fit_logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **para
     """
     path._validate_params()
     if hasattr(path.cv, "__next__"):
-        raise LeftToSklearn(_ONE_SHOT_CV)
+        raise LeftToSklearn(ONE_SHOT_CV)
     by_fold: dict[bytes, np.ndarray] = {}
 
     def score_fold(X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
@@ -486,12 +488,12 @@ def _fit_logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **para
         if (models := by_fold.get(_key_of_rows(test))) is None:
             raise LeftToSklearn("cv yields different splits each time")
         solved = models, np.asarray(penalties), np.zeros(len(models), np.int32)
-        score = _with_globals(
+        score = with_globals(
             _logistic._log_reg_scoring_path, _logistic_regression_path=lambda *_, **__: solved
         )
         return score(X, y, train, test, **options)
 
-    fit = _with_globals(
+    fit = with_globals(
         path.stands_for.fit.__wrapped__,
         _log_reg_scoring_path=score_fold,
         Parallel=lambda **options: Parallel(**{**options, "n_jobs": 1}),
@@ -535,7 +537,7 @@ def _key_of_rows(rows: np.ndarray) -> bytes:
     return np.sort(rows).astype(np.int64).tobytes()
 
 
-def _with_globals(function: Any, **replacements: Any) -> Any:
+def with_globals(function: Any, **replacements: Any) -> Any:
     """Return a copy of a scikit-learn function in which some globals are replaced.
 
     There is no public way to pass the models to scikit-learn's code, and patching its module would
@@ -620,13 +622,13 @@ def _cross_val_predict_by_engine(
     return run.predict(options.get("method", "predict"))
 
 
-GridSearchCV = _replace_class(model_selection.GridSearchCV, _fit_search)
-RandomizedSearchCV = _replace_class(model_selection.RandomizedSearchCV, _fit_search)
-LassoCV = _replace_class(linear_model.LassoCV, partial(_fit_path, linear_model.Lasso))
-ElasticNetCV = _replace_class(
+GridSearchCV = replace_class(model_selection.GridSearchCV, _fit_search)
+RandomizedSearchCV = replace_class(model_selection.RandomizedSearchCV, _fit_search)
+LassoCV = replace_class(linear_model.LassoCV, partial(_fit_path, linear_model.Lasso))
+ElasticNetCV = replace_class(
     linear_model.ElasticNetCV, partial(_fit_path, linear_model.ElasticNet)
 )
-LogisticRegressionCV = _replace_class(linear_model.LogisticRegressionCV, _fit_logistic_path)
+LogisticRegressionCV = replace_class(linear_model.LogisticRegressionCV, _fit_logistic_path)
 cross_validate = replace_function(_cross_validate, _cross_validate_by_engine, "cross_validate")
 cross_val_score = replace_function(_cross_val_score, _cross_val_score_by_engine, "cross_val_score")
 cross_val_predict = replace_function(

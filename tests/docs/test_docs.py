@@ -49,7 +49,7 @@ MODULES = [
 # Classes whose __init__ users do not call.
 MADE_BY_US = {
     *("Advice", "CVResult", "Candidate", "Choice", "ConformalClassifier"),
-    *("ConformalRegressor", "Curve", "FoldAverage"),
+    *("ConformalRegressor", "Curve", "FeatureSelection", "FoldAverage"),
     *("FoldModels", "Honest", "Interval", "Nested"),
     *("PairedDifference", "Score", "Threshold", "TreeCVObjective"),
 }

@@ -132,6 +132,39 @@ BREAKAGES = [
         "shared = self._shared(after)",
         "test_steps_before_sums::test_sparse_columns_beside_scaled_numbers_are_made_dense_for_newton",
     ),
+    # Feature selection from sums.
+    Breakage(
+        "selection: the models of a fold are trained on its test rows, too",
+        "equations = source.equations(train)",
+        "equations = source.equations(merge(train, test))",
+        "test_select_features::test_no_test_row_reaches_the_model_of_its_fold "
+        "test_accelerated_selectors::test_selectors_have_the_same_features",
+    ),
+    Breakage(
+        "selection: test rows are centred by their own means",
+        "about(test, equations.origin)",
+        "about(test, test.means[0])",
+        "test_select_features::test_any_splits",
+    ),
+    Breakage(
+        "selection: dependent columns are inverted",
+        "if not (is_regular and np.linalg.eigvalsh(scaled)[0] > _MIN_EIGENVALUE):",
+        "if not is_regular and alpha < 0:",
+        "test_select_features::test_models_that_do_not_follow_from_sums_are_refused "
+        "test_accelerated_selectors::test_what_does_not_follow_from_sums_is_left_to_scikit_learn",
+    ),
+    Breakage(
+        "selection: the last of equal columns is added",
+        "means >= means.max() - _MAX_TIE * abs(means.max())",
+        "np.arange(len(means)) == len(means) - 1 - np.argmax(means[::-1] >= means.max() - 1e-12)",
+        "test_select_features::test_the_first_of_equal_columns_is_chosen",
+    ),
+    Breakage(
+        "selection: splits that are drawn anew in each step are drawn once",
+        "if not all(map(np.array_equal, chain(*pairs), chain(*same_pairs))):",
+        "if not all(map(np.array_equal, chain(*pairs), chain(*pairs))):",
+        "test_accelerated_selectors::test_what_does_not_follow_from_sums_is_left_to_scikit_learn",
+    ),
     # Rows elsewhere.
     Breakage(
         "rows elsewhere: a call that is made twice trains the same state twice",

@@ -36,18 +36,20 @@ BELOW = {
 # is a folder of its own, which imports no other one.
 ALLOWED = {
     "__init__": {
-        *("caching", "core", "crossval", "moved", "results", "scoring", "search", "study"),
+        *("caching", "core", "crossval", "moved", "results", "scoring", "search"),
+        *("selection", "study"),
         *ENGINE_PACKAGES,
     },
     "accelerate": {"search"},
     "history": {"reporting"},
     "paper": {"engines.treecv"},
     "report": {"reporting"},
-    "results": {"core", "study"},
+    "results": {"core", "selection", "study"},
     "dashboard": {"reporting"},
     "dask": {"caching", "rows"},
     "testing": BELOW | {"crossval", "engines.treecv", "search", "study"},
-    "search": BELOW | {"crossval", "storage", "study"},
+    "search": BELOW | {"crossval", "selection", "storage", "study"},
+    "selection": BELOW | {"crossval"},
     "study": (BELOW - {"plans"}) | {"crossval", "storage"},
     "reporting": {"core", "crossval", "estimators", "scoring", "storage", "study"},
     "crossval": BELOW | {"engines"},
@@ -78,6 +80,7 @@ LIBRARIES = {
     "sqlalchemy": {"storage"},
     "sklearn": {
         *("accelerate", "crossval", "engines", "reporting", "search", "study", "testing"),
+        "selection",
         *(BELOW - {"_kernels"}),
     },
 }
@@ -105,7 +108,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 16, 357
+MOST_IN_A_CHAIN, MOST_CLASSES = 16, 364
 
 
 @pytest.mark.slow

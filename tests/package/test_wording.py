@@ -38,7 +38,7 @@ FORBIDDEN = [
 EMPTY_NAMES = {"one", "some", "each", "its", "said", "asked", "found", "every", "own", "rest"}
 WITHOUT_EMPTY_NAMES = (
     *("caching", "core", "crossval", "engines", "estimators", "numerics", "plans"),
-    *("preprocessing", "rows", "scoring", "search", "storage", "study"),
+    *("preprocessing", "rows", "scoring", "search", "selection", "storage", "study"),
 )
 
 #: How advice begins.

@@ -234,7 +234,7 @@ def test_logistic_paths_that_are_left_to_scikit_learn(calls):
 
 def test_another_version_of_scikit_learn_is_left_alone():
     with pytest.raises(stand_ins.LeftToSklearn, match="has no _another_name"):
-        stand_ins._with_globals(LogisticRegression.fit, _another_name=None)
+        stand_ins.with_globals(LogisticRegression.fit, _another_name=None)
 
 
 def test_ridge_cv_searches_by_exact_folds(calls):

@@ -1,0 +1,1 @@
+"""Feature selection by cross-validation, from sums over rows."""
