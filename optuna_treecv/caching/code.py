@@ -18,6 +18,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import Distribution
 from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError
 from importlib.metadata import packages_distributions
 from operator import attrgetter
 import os
@@ -139,7 +140,14 @@ def _names_in(code: CodeType) -> set[str]:
 # Modules of ufuncs. The ufuncs of SciPy, and of NumPy before 2.2, have no ``__module__``.
 _MODULES_OF_UFUNCS = ("numpy", "scipy.special")
 
-_packages = cache(packages_distributions)  # takes 0.1 s for 80 distributions
+_packages = cache(packages_distributions)  # takes 0.2 s for 80 distributions
+
+
+def _distributions(package: str) -> Iterator[Distribution]:
+    """Yield the distributions that may contain a package, first the one with its name."""
+    with suppress(PackageNotFoundError):
+        yield distribution({"sklearn": "scikit-learn"}.get(package, package))
+    yield from map(distribution, filter(None, _packages().get(package, ())))
 
 
 def global_name(value: Any, name: str | None = None) -> tuple[str, str] | None:
@@ -184,9 +192,8 @@ def installed_version(module: str) -> str | None:
     if top in sys.stdlib_module_names:
         return f"Python {platform.python_version()}"
     file = str(sys.modules[module].__file__)
-    for name in filter(None, _packages().get(top, ())):
+    for installed in _distributions(top):
         # Several distributions may share a package, and a folder may shadow an installed package.
-        installed = distribution(name)
         path = Path(os.path.relpath(file, str(installed.locate_file("")))).as_posix()
         if f"\n{path}," in f"\n{installed.read_text('RECORD') or ''}":
             return _version(installed)

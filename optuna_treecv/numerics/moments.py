@@ -285,6 +285,29 @@ def copy_rows(
         rows.file.release_pages(indices)
 
 
+def select_rows(rows: PreparedRows, indices: np.ndarray) -> PreparedRows:
+    """Return the prepared rows with the given indices.
+
+    If the indices are a permutation of all rows, rows on disk stay on disk.
+    """
+    X, file = rows.X, rows.file
+    if isinstance(X, SparseRows):
+        X = X[indices]
+    else:
+        is_permutation = len(indices) == len(X)
+        empty = rows.empty if is_permutation else np.empty
+        X, file = empty((len(indices), *X.shape[1:]), X.dtype), file if is_permutation else None
+        for part in blocks(slice(0, len(indices))):
+            X[part] = rows.X[indices[part]]
+            if rows.file is not None:
+                rows.file.release_pages(indices[part])
+    selected: dict[str, Any] = {"X": X, "file": file, "order": rows.order[indices]}
+    for name in ("y", "targets", "weights", "score_weights"):
+        values = getattr(rows, name)
+        selected[name] = None if values is None else values[indices]
+    return replace(rows, **selected)
+
+
 class Moments(NamedTuple):
     """The moments of a set of rows. A row z consists of features, optionally followed by targets.
 

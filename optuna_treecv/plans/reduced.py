@@ -17,6 +17,7 @@ from optuna_treecv.estimators.base import last_step
 from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import select_rows
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import count_rows
@@ -131,37 +132,40 @@ class ReducedFolds:
         """Map the rows for each chunk, and predict its test rows."""
         settings = [*self._maps(chunks, cached)]
         for chunk in range(chunks.n_chunks):
-            tested = np.arange(chunks.n_rows)[chunks.test_rows(chunk, chunk + 1)]
-            bounds, trains = np.array([0, len(tested)]), [chunks.train_parts(chunk)]
-            of_chunk = Chunks(chunks.n_rows, bounds, tested, trains)
+            tested = chunks.test_rows(chunk, chunk + 1)
+            indices = np.r_[*chunks.train_parts(chunk), tested]
+            bounds = np.array([len(indices) - count_rows(tested), len(indices)])
+            of_chunk = Chunks(len(indices), bounds)
             outputs: Any = None
             widest = max((maps for *_, maps in settings), key=lambda maps: maps.n_features)
-            widest_rows = _mapped_rows(self._rows, widest, chunk)
-            for _, lasts, indices, maps in settings:
+            widest_rows = _mapped_rows(self._rows, widest, chunk, indices)
+            for _, lasts, candidates, maps in settings:
                 positions = maps.maps[chunk].positions_in(widest.maps[chunk])
                 if positions is None or len(positions) < maps.n_features:
-                    rows = _mapped_rows(self._rows, maps, chunk)
+                    rows = _mapped_rows(self._rows, maps, chunk, indices)
                 else:
                     X = np.ascontiguousarray(widest_rows.X[:, positions])
                     rows = replace(widest_rows, X=X, n_features=maps.n_features)
                 family = self._make(lasts, rows)
-                ((_, predicted),) = family.test(of_chunk, CachedSums(), len(tested))
+                ((_, predicted),) = family.test(of_chunk, CachedSums(), len(indices))
                 if outputs is None:
                     outputs = np.empty((self.n_candidates, *predicted.shape[1:]))
-                outputs[indices] = predicted
+                outputs[candidates] = predicted
             yield slice(chunk, chunk + 1), outputs
 
 
-def _mapped_rows(rows: PreparedRows, maps: LinearMaps, chunk: int) -> PreparedRows:
-    """Return all rows after the maps of a chunk, in the type of X."""
-    width, n_rows = maps.n_features, len(rows.order)
-    X = np.empty((n_rows, width), rows.X.dtype)
-    source = replace(rows, n_features=width, maps=maps)
-    for block in blocks(slice(0, n_rows)):
-        out = np.empty((count_rows(block), width))
+def _mapped_rows(
+    rows: PreparedRows, maps: LinearMaps, chunk: int, indices: np.ndarray
+) -> PreparedRows:
+    """Return rows after the maps of a chunk, in the type of X."""
+    X = np.empty((len(rows.order), maps.n_features), rows.X.dtype)
+    source = replace(rows, n_features=maps.n_features, maps=maps)
+    for block in blocks(slice(0, len(X))):
+        out = np.empty((count_rows(block), maps.n_features))
         copy_rows(source, block, out, chunk)
         X[block] = out
-    return replace(rows, X=X, n_features=width, maps=None, file=None)
+    mapped = replace(rows, X=X, n_features=maps.n_features, maps=None, file=None)
+    return select_rows(mapped, indices)
 
 
 def _labelled(cached: ArrayCache, label: str) -> ArrayCache:

@@ -31,7 +31,6 @@ from optuna_treecv.engines.newton.left_out import LeaveOneOutModels
 from optuna_treecv.engines.newton.objective import L2Penalties
 from optuna_treecv.engines.newton.objective import make_one_vs_rest
 from optuna_treecv.engines.newton.objective import Objective
-from optuna_treecv.engines.newton.objective import select_rows
 from optuna_treecv.engines.newton.solver import find_full_models
 from optuna_treecv.engines.newton.solver import solve
 from optuna_treecv.engines.newton.terms import cached_training_set_statistics
@@ -48,6 +47,7 @@ from optuna_treecv.estimators.base import weights_of_classes
 from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import select_rows
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import count_rows

@@ -29,6 +29,7 @@ from optuna_treecv.engines.newton.terms import standard_deviations
 from optuna_treecv.engines.newton.terms import TrainingSets
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import copy_rows
+from optuna_treecv.numerics.moments import select_rows
 from optuna_treecv.numerics.spread import blocks
 from optuna_treecv.numerics.spread import count_rows
 from optuna_treecv.numerics.spread import RowIndices
@@ -88,29 +89,6 @@ def stay_sparse(rows: PreparedRows) -> bool:
     """Return whether products use the sparse rows as they are, neither centred nor scaled."""
     X = rows.X
     return isinstance(X, SparseRows) and len(X.values) < _MIN_DENSITY * len(X) * rows.n_features
-
-
-def select_rows(rows: PreparedRows, indices: np.ndarray) -> PreparedRows:
-    """Return the prepared rows with the given indices.
-
-    If the indices are a permutation of all rows, rows on disk stay on disk.
-    """
-    X, file = rows.X, rows.file
-    if isinstance(X, SparseRows):
-        X = X[indices]
-    else:
-        is_permutation = len(indices) == len(X)
-        empty = rows.empty if is_permutation else np.empty
-        X, file = empty((len(indices), *X.shape[1:]), X.dtype), file if is_permutation else None
-        for part in blocks(slice(0, len(indices))):
-            X[part] = rows.X[indices[part]]
-            if rows.file is not None:
-                rows.file.release_pages(indices[part])
-    selected: dict[str, Any] = {"X": X, "file": file, "order": rows.order[indices]}
-    for name in ("y", "targets", "weights", "score_weights"):
-        values = getattr(rows, name)
-        selected[name] = None if values is None else values[indices]
-    return replace(rows, **selected)
 
 
 def _reduce_remote_blocks(reduction: np.ufunc) -> Callable[[Method], Method]:
