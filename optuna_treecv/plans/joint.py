@@ -161,8 +161,12 @@ class JointPlan(Plan):
         last = last_step(candidate)
         values = tuple(getattr(last, name) for name in self.parts.names)
         if self.parts.linear:
-            of_candidate = candidate.get_params()
-            values += tuple(of_candidate[name] for name in self.parts.linear_parameters)
+            steps = dict(candidate.steps)
+            values += tuple(
+                getattr(steps[name], FREE_PARAMETERS[type(step)])
+                for name, step in self.parts.linear
+                if type(step) in FREE_PARAMETERS
+            )
         return values[0] if len(values) == 1 else values
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:

@@ -61,7 +61,7 @@ class ReducedFolds:
         self._steps = {}
         for index, candidate in enumerate(candidates):
             steps = [candidate.named_steps[name] for name in names]
-            setting = " ".join(repr(step.get_params()) for step in steps)
+            setting = " ".join(repr(step.__dict__) for step in steps)
             self._indices.setdefault(setting, []).append(index)
             self._steps[setting] = steps
         self._family = make(self._lasts[:1], rows)
