@@ -561,9 +561,11 @@ def total_of(moments: Moments) -> Moments:
     if len(moments.weights) == 1:
         return moments
     weights = moments.weights
-    mean = weights @ moments.means / (weights.sum() or 1.0)
-    steps = (moments.means - mean) * np.sqrt(weights)[:, None]
-    scatter = moments.scatters.sum(axis=0) + steps.T @ steps
+    # No BLAS, so that the moments of a column do not depend on the other columns.
+    mean = (weights[:, None] * moments.means).sum(axis=0) / (weights.sum() or 1.0)
+    scatter = moments.scatters.sum(axis=0)
+    for weight, step in zip(weights, moments.means - mean, strict=True):
+        scatter += weight * np.outer(step, step)
     counts, total = np.array([moments.counts.sum()]), np.array([weights.sum()])
     return Moments(counts, total, mean[None], scatter[None], moments.spread)
 

@@ -124,6 +124,8 @@ class Family(ABC):
         Whether models are computed from moments, to which transformers can be applied. If so,
         there are ``models_of`` and ``predict``, and moments of rows are cached in
         ``shared_cache`` if it is set.
+    column_masks : ndarray of shape (n_candidates, n_features), bool, or None
+        If models are not computed from moments, the columns that each candidate uses; None: all.
     depends_on_rotation : bool
         Whether models change if the columns of the rows are rotated.
     is_linear : bool
@@ -144,6 +146,7 @@ class Family(ABC):
     maps_moments = False
     depends_on_rotation = False
     shared_cache: ArrayCache | None = None
+    column_masks: np.ndarray | None = None
     is_linear = False
     has_link = False
 

@@ -137,21 +137,35 @@ class ReducedFolds:
             bounds = np.array([len(indices) - count_rows(tested), len(indices)])
             of_chunk = Chunks(len(indices), bounds)
             outputs: Any = None
-            widest = max((maps for *_, maps in settings), key=lambda maps: maps.n_features)
-            widest_rows = _mapped_rows(self._rows, widest, chunk, indices)
-            for _, lasts, candidates, maps in settings:
-                positions = maps.maps[chunk].positions_in(widest.maps[chunk])
-                if positions is None or len(positions) < maps.n_features:
-                    rows = _mapped_rows(self._rows, maps, chunk, indices)
-                else:
-                    X = np.ascontiguousarray(widest_rows.X[:, positions])
-                    rows = replace(widest_rows, X=X, n_features=maps.n_features)
-                family = self._make(lasts, rows)
+            for lasts, maps, candidates, masks in _joined(settings, chunk):
+                family = self._make(lasts, _mapped_rows(self._rows, maps, chunk, indices))
+                family.column_masks = masks
                 ((_, predicted),) = family.test(of_chunk, CachedSums(), len(indices))
                 if outputs is None:
                     outputs = np.empty((self.n_candidates, *predicted.shape[1:]))
                 outputs[candidates] = predicted
             yield slice(chunk, chunk + 1), outputs
+
+
+def _joined(
+    settings: Sequence[tuple[str, list[Any], list[int], LinearMaps]], chunk: int
+) -> Iterator[tuple[list[Any], LinearMaps, list[int], np.ndarray | None]]:
+    """Yield (last steps, maps, indices of the candidates, masks of columns), solved jointly.
+
+    Candidates whose columns are among those of the setting with the most columns are joined.
+    """
+    *_, widest = max(settings, key=lambda setting: setting[-1].n_features)
+    lasts, indices, masks = list[Any](), list[int](), list[np.ndarray]()
+    for _, of_setting, candidates, maps in settings:
+        positions = maps.maps[chunk].positions_in(widest.maps[chunk])
+        if positions is None or len(positions) < maps.n_features:
+            yield of_setting, maps, candidates, None
+            continue
+        lasts += of_setting
+        indices += candidates
+        masks += [np.isin(np.arange(widest.n_features), positions)] * len(candidates)
+    if lasts:
+        yield lasts, widest, indices, np.array(masks)
 
 
 def _mapped_rows(

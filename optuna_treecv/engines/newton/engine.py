@@ -352,6 +352,8 @@ class GLMFolds(Family):
             intercept_weights = np.sqrt(strengths / squares[:, None]) * weights
         is_free = np.ones(column_strengths.shape, bool)
         is_free[:, :, : self._rows.n_features] = np.isnan(self._constants(columns))
+        if self.column_masks is not None:
+            is_free[:, :, : self._rows.n_features] &= self.column_masks[:, None]
         sum_strength = len(objective.targets) / n**2 if n > 1 else 0.0
         return L2Penalties(column_strengths, intercept_weights, np.tile(is_free, n), sum_strength)
 

@@ -228,42 +228,63 @@ def solve(
     # training rows are not sums over groups.
     has_gradients = n_groups > 1 and objective.class_weights is None and not len(objective.imputed)
     models = np.empty((n_candidates, k, n, d))
-    for begin in range(0, n_candidates, n_batch_candidates):
+    leaders = _leaders(penalties)
+    order = order[leaders[order] == order]
+    for begin in range(0, len(order), n_batch_candidates):
         candidates = order[begin : begin + n_batch_candidates]
-        fold_indices = np.tile(np.arange(k), len(candidates))
-        fold_penalties = penalties[np.repeat(candidates, k), fold_indices]
         is_cold = begin == 0 or len(candidates) > 1
         full_models = cached_models or find_full_models(
             objective, penalties[candidates, -1], model, is_cold
         )
         model = full_models[-1][0]
-        all_starts, all_gradients, factors = [], [], list[HessianFactor]()
-        for i, (coefficients, group_gradients, group_hessians) in enumerate(full_models):
-            is_free = fold_penalties.is_free[:k].reshape(k, n, d)
-            start = np.where(is_free, coefficients, 0)
-            start[:, :, -1] += offsets[:k] @ coefficients.T
-            all_starts.append(start)
-            all_gradients.append(fractions[:k] @ group_gradients.reshape(n_groups, -1))
-            hessians = fractions[sets_with_hessian] @ group_hessians.reshape(n_groups, -1)
-            hessians = hessians.reshape(-1, n * d, n * d)
-            fold_penalties[i * k : i * k + len(hessians)].add_hessians(hessians)
-            are_free = penalties.is_free[candidates[i], sets_with_hessian]
-            factors += k // n_hessians * factor_hessians(hessians, are_free)
-        starts = np.concatenate(all_starts)
-        gradients = np.concatenate(all_gradients).reshape(starts.shape)
-        fold_penalties.add_gradients(starts, gradients)
-        minima = []
-        for first in range(0, len(starts), batch_size):
-            batch = slice(first, first + batch_size)
-            descent = JointLBFGS(
-                *(objective, fold_indices[batch], fold_penalties[batch], starts[batch]),
-                factors[batch],
-                gradients[batch] if has_gradients else None,
-                has_own_hessians=has_gradients and n_hessians > 1,
-            )
-            minima.append(descent.find_minima())
-        models[candidates] = np.concatenate(minima).reshape(-1, k, n, d)
+        of_leader = dict(zip(candidates.tolist(), full_models, strict=True))
+        is_follower = np.isin(leaders, candidates) & (leaders != np.arange(n_candidates))
+        followers = np.flatnonzero(is_follower)  # their gradients at the start are unknown
+        for members, knows_gradients in ((candidates, has_gradients), (followers, False)):
+            if not len(members):
+                continue
+            fold_indices = np.tile(np.arange(k), len(members))
+            fold_penalties = penalties[np.repeat(members, k), fold_indices]
+            all_starts, all_gradients, factors = [], [], list[HessianFactor]()
+            for i, member in enumerate(members):
+                coefficients, group_gradients, group_hessians = of_leader[int(leaders[member])]
+                is_free = penalties.is_free[member, :k].reshape(k, n, d)
+                start = np.where(is_free, coefficients, 0)
+                start[:, :, -1] += offsets[:k] @ coefficients.T
+                all_starts.append(start)
+                all_gradients.append(fractions[:k] @ group_gradients.reshape(n_groups, -1))
+                hessians = fractions[sets_with_hessian] @ group_hessians.reshape(n_groups, -1)
+                hessians = hessians.reshape(-1, n * d, n * d)
+                fold_penalties[i * k : i * k + len(hessians)].add_hessians(hessians)
+                are_free = penalties.is_free[member, sets_with_hessian]
+                factors += k // n_hessians * factor_hessians(hessians, are_free)
+            starts = np.concatenate(all_starts)
+            gradients = np.concatenate(all_gradients).reshape(starts.shape)
+            fold_penalties.add_gradients(starts, gradients)
+            minima = []
+            for first in range(0, len(starts), batch_size):
+                batch = slice(first, first + batch_size)
+                descent = JointLBFGS(
+                    *(objective, fold_indices[batch], fold_penalties[batch], starts[batch]),
+                    factors[batch],
+                    gradients[batch] if knows_gradients else None,
+                    has_own_hessians=knows_gradients and n_hessians > 1,
+                )
+                minima.append(descent.find_minima())
+            models[members] = np.concatenate(minima).reshape(-1, k, n, d)
     return models
+
+
+def _leaders(penalties: L2Penalties) -> np.ndarray:
+    """Return for each candidate one with the same penalty and more columns, or itself."""
+    leaders = np.arange(len(penalties.is_free))
+    strengths, sizes = penalties.column_strengths, penalties.is_free[:, -1].sum(axis=1)
+    widest = np.flatnonzero(sizes == sizes.max())
+    for candidate in np.flatnonzero(sizes < sizes.max()):
+        is_equal = (strengths[widest] == strengths[candidate]).all(axis=(1, 2))
+        if is_equal.any():
+            leaders[candidate] = widest[is_equal][0]
+    return leaders
 
 
 def _factor_hessian(full_model: FullModel, penalty: L2Penalties) -> HessianFactor:
@@ -318,6 +339,7 @@ def find_full_models(
                 full_models[-2:] if have_own_hessians and not has_jumps else full_models[-1:]
             )
             model = _extrapolate_model(previous, penalty, factor)
+            model = np.where(penalty.is_free.reshape(model.shape), model, 0)
         if full_models and not have_own_hessians:
             full_models += _refine_full_models(sample, penalty, model[None], [factor])
         else:
