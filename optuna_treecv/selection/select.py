@@ -74,6 +74,15 @@ class FeatureSelection:
     scoring: str
     direction: Literal["forward", "backward"]
 
+    def __repr__(self) -> str:
+        """Return the numbers of features and the score of the selected ones."""
+        return (
+            f"FeatureSelection(n_features={self.n_features}, fewest={self.fewest}, "
+            f"scoring={self.scoring!r}, direction={self.direction!r},\n"
+            f"    means=<{len(self.means)} scores, {self.means[self.n_features - 1]:.6g} of the "
+            f"selected>)"
+        )
+
     @property
     def support(self) -> Array:
         """The mask of the selected features, shape (n_features_in,)."""

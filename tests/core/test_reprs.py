@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsClassifier
 from studies import searched
 
 from optuna_treecv import CVResult
 from optuna_treecv import results
 from optuna_treecv import select
+from optuna_treecv import select_features
 from optuna_treecv import tree_cross_validate
 
 X, Y = (part[:200] for part in load_breast_cancer(return_X_y=True))
@@ -63,6 +65,7 @@ def shown():
         *(several.compare(other), best.curve, objective.advise(study)),
         *(objective.honest(study), objective.threshold(study), *nested),
         *(*choices, choices[0].candidates[1]),
+        select_features(Ridge(), X, 1.0 * Y, cv=5),
     ]
 
 
