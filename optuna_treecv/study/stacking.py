@@ -11,9 +11,13 @@ from sklearn.ensemble import StackingClassifier
 from sklearn.ensemble import StackingRegressor
 from sklearn.utils import Bunch
 
+from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.intervals import check_level
 from optuna_treecv.core.settings import check_integer
+from optuna_treecv.core.settings import quietly
+from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.tested import Tested
+from optuna_treecv.crossval.evaluate import run_for
 from optuna_treecv.crossval.losses import interval_around
 from optuna_treecv.crossval.losses import sign_of
 from optuna_treecv.estimators.base import check_is_sklearn
@@ -88,11 +92,21 @@ def stacked(
     return ensemble
 
 
+# The methods that solve for all folds jointly, with the models of converged fits.
+_JOINT_METHODS = ("exact", "newton")
+
+
 def _cross_fit(
     final: Estimator, rows: Array, y: Array, weights: Array | None, tested: Tested, method: str
 ) -> Array:
     """Return the out-of-fold outputs of a final estimator, in the order of ``Tested.rows``."""
     outputs, (cut,) = [], tested.cuts
+    splits = [(cut.split(i).train_rows(), cut.tested_from(i, i + 1)) for i in range(cut.n_folds)]
+    settings = Settings(cv=splits, sample_weight=weights, score_weight=None)
+    with quietly():
+        run = run_for(CrossValidation.of(rows, y, settings, final), final, is_scored=False)
+    if run.plan.name in _JOINT_METHODS:
+        return run.predict(method)[tested.rows]
     for chunk in range(cut.n_folds):
         train = cut.split(chunk).train_rows()
         params = {} if weights is None else {"sample_weight": weights[train]}
