@@ -140,7 +140,9 @@ def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
     linear: list[tuple[str, Any]] = []
     if models is ModelsFrom.SUMS:
         before, linear = split_linear(before)
-    decisions = list(_decisions("", Pipeline(before), models, last, ()))
+    # Columns that are zero in a training set would change which ones are kept.
+    learner = None if linear else last
+    decisions = list(_decisions("", Pipeline(before), models, learner, ()))
     for name, step in linear:
         reason = why_not_linear(step, last)
         kind = Kind.PER_FOLD if reason else Kind.FROM_SUMS

@@ -46,6 +46,9 @@ _DECOMPOSITIONS = PCA, TruncatedSVD
 # The same for scores of float32 columns, which scikit-learn computes in float32.
 _MIN_GAP_FLOAT32 = 1e-5
 
+# Components with a smaller share of the variance of the first one have too few correct digits.
+_MIN_VARIANCE = 1e-8
+
 # The eigenvectors of all folds are cached if they take no more bytes.
 _MAX_BYTES = 2**27
 
@@ -112,6 +115,7 @@ def fit_linear_maps(
     n_inputs, column_maps = rows.n_features, rows.maps
     assert not isinstance(column_maps, LinearMaps)
     maps, name = [LinearMap(np.arange(n_inputs)) for _ in train], "eigenvectors"
+    are_components = are_scaled = False
     for number, step in enumerate(steps):
         linear_maps = LinearMaps(None, n_inputs, n_inputs, tuple(maps))
         if not (linear_maps.have_one_size or type(step) is StandardScaler):
@@ -121,6 +125,8 @@ def fit_linear_maps(
             moments = [mapped(of_set, linear_maps, chunk) for chunk, of_set in enumerate(train)]
         totals = [*map(total_of, moments)]
         if type(step) in _DECOMPOSITIONS:
+            if are_scaled:
+                raise ValueError("the variances of scaled components are equal")
             later = steps[number + 1 :]
             check = partial(_check_values, step, later, needs_each, ignores_zeros)
             eigen = _eigen_of(step, totals, linear_maps.n_features, cached, name)
@@ -130,9 +136,16 @@ def fit_linear_maps(
         else:
             min_gap = _MIN_GAP_FLOAT32 if rows.X.dtype == np.float32 else MIN_GAP
             maps = [*map(partial(_select, step, min_gap), maps, moments, totals)]
+        are_components |= type(step) in _DECOMPOSITIONS
+        are_scaled |= are_components and _scales(step)
         name += f" {getattr(step, FREE_PARAMETERS.get(type(step), 'with_std'))!r}"
     n_columns = n_inputs if column_maps is None else column_maps.n_columns
     return LinearMaps(column_maps, n_columns, n_inputs, tuple(maps))
+
+
+def _scales(step: Any) -> bool:
+    """Return whether a transformer scales columns or components to a variance of 1."""
+    return bool(getattr(step, "whiten", False) or getattr(step, "with_std", False))
 
 
 def _eigen_of(
@@ -181,8 +194,8 @@ def _decompose(
         k, given = int(np.searchsorted(shares, k, side="right")) + 1, float(k)
         if np.any(np.abs(shares - given) < MIN_GAP):
             raise ValueError("the share of variance is equal to n_components")
-    if not 1 <= k <= d:
-        raise ValueError(f"n_components must be between 1 and {d}, got {k}.")
+    if not 1 <= k <= (d if type(step) is PCA else d - 1):
+        raise ValueError(f"n_components must be smaller, got {k}.")
     check(values, k)
     components = eigen[1 : k + 1]
     largest = np.abs(components).argmax(axis=1)
@@ -203,11 +216,10 @@ def _check_values(
 ) -> None:
     """Raise an error if rounding errors change the components of the k largest eigenvalues."""
     gaps = -np.diff(values) / (values[0] or 1)
-    is_scaled = getattr(step, "whiten", False) or any(
-        type(other) is StandardScaler and other.with_std for other in later
-    )
+    is_scaled = any(map(_scales, (step, *later)))
     selects = any(type(other) not in (StandardScaler, *_DECOMPOSITIONS) for other in later)
-    if ignores_zeros and not (is_scaled or selects):
+    rank = len(values)
+    if ignores_zeros and type(step) is PCA and not (is_scaled or selects):
         least = 10 * len(values) * np.finfo(np.float64).eps * values[0]
         rank = int(np.count_nonzero(values > least))
         gaps[max(rank - 1, 0) :] = 1  # the components without variance
@@ -215,8 +227,8 @@ def _check_values(
         raise ValueError(f"the variances of components {k} and {k + 1} are equal")
     if (needs_each or selects) and np.any(gaps[:k] < MIN_GAP):
         raise ValueError("the variances of two components are equal")
-    if is_scaled and values[k - 1] < MIN_GAP * values[0]:
-        raise ValueError(f"component {k} consists of rounding errors, and is scaled")
+    if np.any(values[: min(k, rank)] < _MIN_VARIANCE * values[0]):
+        raise ValueError(f"the variance of component {min(k, rank)} is small or a rounding error")
 
 
 def _scale(step: StandardScaler, before: LinearMap, total: Moments) -> LinearMap:

@@ -158,7 +158,11 @@ def widened(step: Any, X: Any, sizes: Mapping[type, int]) -> Any | None:
         return None
     if not 0 < getattr(step, name) < size <= min(X.shape):
         return None
-    if type(step) is PCA and (not isinstance(X, np.ndarray) or is_random(step, *X.shape)):
+    if type(step) is PCA and (
+        not isinstance(X, np.ndarray)
+        or is_random(step, *X.shape)
+        or (step.svd_solver == "covariance_eigh" and X.shape[0] < X.shape[1])
+    ):
         return None
     return clone(step).set_params(**{name: size})
 
@@ -179,14 +183,16 @@ def narrowed(step: Any, fitted: Any, X: Any, transformed: Any) -> tuple[Any, Any
     Returns
     -------
     tuple or None
-        None if rounding errors may change which components are kept.
+        None if rounding errors may change which components are kept, or if the transformed rows
+        are a data frame.
     """
     narrow = copy(fitted)
     if type(step) is SelectKBest:
         narrow.k = step.k
         return narrow.transform(X), narrow
     k, variances = step.n_components, fitted.explained_variance_
-    if variances[k - 1] - variances[k] < MIN_GAP * variances[0]:
+    is_frame = not isinstance(transformed, np.ndarray)
+    if is_frame or variances[k - 1] - variances[k] < MIN_GAP * variances[0]:
         return None
     narrow.n_components = narrow.n_components_ = k
     for name in ("components_", "singular_values_"):

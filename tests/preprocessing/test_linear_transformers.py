@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import optuna
+import pandas as pd
 import pytest
 from sklearn.base import is_regressor
+from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.decomposition import TruncatedSVD
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -38,6 +40,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.svm import SVC
@@ -46,6 +49,8 @@ from sklearn.tree import DecisionTreeRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.preprocessing.reducers import FREE_PARAMETERS
+from optuna_treecv.preprocessing.reducers import widened
 
 RNG = np.random.default_rng(0)
 N_ROWS, N_COLUMNS = 150, 8
@@ -230,7 +235,56 @@ def test_components_without_variance_have_no_effect_before_a_penalised_model():
     pipeline = make_pipeline(PCA(10), StandardScaler(), Ridge())
     result = tree_cross_validate(pipeline, dependent, Y, cv=CV, scoring="r2")
     assert result.method == "fit"
-    assert "component 10 consists of rounding errors" in result.why
+    assert "the variance of component 10 is small or a rounding error" in result.why
+
+
+@pytest.mark.parametrize("selector", [SelectPercentile, SelectFdr, SelectFwe])
+def test_categories_of_test_rows_select_no_columns(selector):
+    """These selectors depend on the number of columns."""
+    table = pd.DataFrame(X[:60], columns=list("abcdefgh"))
+    table["group"] = np.where(np.arange(60) % 2, "k", "l")
+    table.loc[range(6), "group"] = [f"new {i}" for i in range(6)]
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    encoded = make_column_transformer((encoder, ["group"]), remainder="passthrough")
+    y = table["a"] + 6 * RNG.normal(size=60)
+    for share in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9):
+        value = 100 * share if selector is SelectPercentile else share
+        chosen = selector(f_regression).set_params(**{FREE_PARAMETERS[selector]: value})
+        pipeline = make_pipeline(encoded, chosen, Ridge())
+        try:
+            expected = cross_validate(pipeline, table, y, cv=KFold(4), error_score="raise")
+        except ValueError:  # no column is selected
+            continue
+        result = tree_cross_validate(pipeline, table, y, cv=KFold(4), scoring="r2")
+        np.testing.assert_allclose(result.test_score, expected["test_score"], 1e-9)
+
+
+def test_components_with_few_correct_digits_are_left_to_fits():
+    small = 1e-5 * RNG.normal(size=(N_ROWS, 4)) * [1, 1.3, 0.8, 1]
+    small[:, 0] *= 1e5
+    small = small @ np.linalg.qr(RNG.normal(size=(4, 4)))[0]
+    far = RNG.normal(size=(N_ROWS, 5)) @ (np.eye(5) + 0.5) + 1e8
+    y = small.sum(axis=1) + far.sum(axis=1) - 5e8
+    for steps, rows, reason in (
+        ([PCA(2, whiten=True), PCA(1)], X, "the variances of scaled components are equal"),
+        ([PCA(3), StandardScaler(), PCA(1)], X, "the variances of scaled components are equal"),
+        ([PCA(2)], small, "the variance"),
+        ([TruncatedSVD(2, algorithm="arpack")], far, "the variance of component 2 is small"),
+    ):
+        result = tree_cross_validate(make_pipeline(*steps, Ridge()), rows, y, cv=CV)
+        assert (result.method, reason in result.why) == ("fit", True), result.why
+
+
+def test_slices_of_frames_and_of_wide_rows():
+    pipeline = make_pipeline(PCA(svd_solver="full"), DecisionTreeRegressor(random_state=0))
+    pipeline.set_output(transform="pandas")
+    search = TreeCVSearchCV(pipeline, param_grid={"pca__n_components": [1, 2, 3]}, cv=CV)
+    expected = GridSearchCV(pipeline, {"pca__n_components": [1, 2, 3]}, cv=CV).fit(X, Y)
+    scores = search.fit(X, Y).cv_results_["mean_test_score"]
+    np.testing.assert_allclose(np.sort(scores), np.sort(expected.cv_results_["mean_test_score"]))
+    wide = PCA(3, svd_solver="covariance_eigh")
+    assert widened(wide, X[:5], {PCA: 4}) is None
+    assert widened(wide, X, {PCA: 4}).n_components == 4
 
 
 def test_constant_columns():
