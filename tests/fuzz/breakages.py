@@ -53,9 +53,9 @@ class Breakage(NamedTuple):
 BREAKAGES = [
     # Transformers that are fitted from moments.
     Breakage(
-        "linear: a PCA with the moments of all rows",
-        "maps = [*map(partial(_decompose, step, check), maps, totals, eigen)]",
-        "maps = [*map(partial(_decompose, step, check), maps, totals[:1] * len(maps), eigen)]",
+        "linear: a PCA with the moments of the first training set",
+        "for out, total in zip(memory.reshape(shape), totals, strict=True):",
+        "for out, total in zip(memory.reshape(shape), totals[:1] * len(totals), strict=True):",
         "test_linear_transformers::test_rows_and_labels_of_a_fold_do_not_change_its_model",
     ),
     Breakage(
