@@ -154,6 +154,7 @@ def test_float32_rows_and_growing_training_sets(reducer):
     assert equal_scores(pipeline, Y, cv=TimeSeriesSplit(3)).method == "exact"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "name", "values"),
     [
@@ -186,6 +187,7 @@ def _scores_of(search):
     return zip(results["params"], results["mean_test_score"], strict=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [*REGRESSORS[:12], *CLASSIFIERS], ids=name_of)
 def test_rows_and_labels_of_a_fold_do_not_change_its_model(pipeline):
     y = Y if is_regressor(pipeline) else LABELS
@@ -239,6 +241,7 @@ def test_components_without_variance_have_no_effect_before_a_penalised_model():
     assert "the variance of component 10 is small or a rounding error" in result.why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selector", [SelectPercentile, SelectFdr, SelectFwe])
 def test_categories_of_test_rows_select_no_columns(selector):
     """These selectors depend on the number of columns."""
@@ -324,6 +327,7 @@ def test_other_scores_of_columns_are_left_to_fits(score_func):
     assert result.method == "fit"
 
 
+@pytest.mark.slow
 def test_wide_rows_and_too_few_rows_per_column_are_left_to_fits():
     wide = RNG.normal(size=(60, 70))
     result = tree_cross_validate(make_pipeline(PCA(3), Ridge()), wide, Y[:60], cv=CV)
@@ -389,6 +393,7 @@ def _are_equal(fitted, expected):
     )
 
 
+@pytest.mark.slow
 def test_one_by_one_as_in_a_batch():
     """Trials of a sampler that are evaluated alone have the scores of a grid."""
     pipeline = make_pipeline(StandardScaler(), PCA(), Ridge())

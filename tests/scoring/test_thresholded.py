@@ -49,6 +49,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         name=FUNCTIONS,

@@ -125,6 +125,7 @@ def test_dependent_columns(calls):
         assert_as_scikit_learn("permutation_test_score", calls, model, *rows, n_permutations=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [None, 3, KFold(4)])
 def test_permuted_classes_are_split_anew(cv, calls):
     """Stratified folds depend on the permuted labels."""
@@ -135,6 +136,7 @@ def test_permuted_classes_are_split_anew(cv, calls):
     assert_as_scikit_learn("permutation_test_score", calls, LOGISTIC, X, Y, atol=1e-5, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [None, np.arange(len(Y)) % 5])
 def test_permuted_classes_of_ridge_are_joint_targets_in_fixed_folds(groups, calls, monkeypatch):
     """Only if there are two classes, and the score is the accuracy."""
@@ -189,6 +191,7 @@ def test_permuted_targets_are_evaluated_in_batches_of_bounded_size(calls, monkey
     assert sizes[5:] == [32 * len(T), 8 * len(T)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: 3, lambda: np.random.RandomState(3)])  # noqa: NPY002
 def test_permutations_are_those_of_the_same_generator(make, calls):
     """A generator has the same state afterwards, also if scikit-learn runs the call."""
@@ -217,6 +220,7 @@ def test_learning_curves_have_the_scores_of_fits(estimator, options, calls):
     assert_as_scikit_learn("learning_curve", calls, estimator, D, T, **options, **sizes)
 
 
+@pytest.mark.slow
 def test_learning_curves_of_other_engines(calls):
     assert_as_scikit_learn("learning_curve", calls, KNeighborsRegressor(), D, T)
     assert_as_scikit_learn("learning_curve", calls, RidgeClassifier(), X, Y, train_sizes=[0.5, 1])
@@ -236,6 +240,7 @@ CURVES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CURVES, ids=lambda case: type(case[0]).__name__)
 def test_validation_curves_have_the_scores_of_fits(case, calls):
     estimator, *rows, name, values = case

@@ -605,6 +605,7 @@ def stopped(pid: int):
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["url", "engine"])
 def test_a_backend_that_is_stopped(postgres_url, monkeypatch, retry_now, given):
     engine = create_engine(postgres_url, pool_pre_ping=True)
@@ -623,6 +624,7 @@ def test_a_backend_that_is_stopped(postgres_url, monkeypatch, retry_now, given):
             assert look(database) == SCHEMA_VERSION
 
 
+@pytest.mark.slow
 def test_making_the_tables_does_not_wait_for_ever(postgres_url, monkeypatch):
     monkeypatch.setattr(database_module, "LOAD_SECONDS", 0.5)
     exclude, has_begun = database_module._exclude_writers, threading.Event()
@@ -638,6 +640,7 @@ def test_making_the_tables_does_not_wait_for_ever(postgres_url, monkeypatch):
     assert has_begun.is_set()
 
 
+@pytest.mark.slow
 def test_what_waits_for_a_server_is_bounded(postgres_url, monkeypatch):
     """A server may accept connections and answer nothing on any of them."""
     database, go, begun = Database(postgres_url), threading.Event(), []
@@ -663,6 +666,7 @@ def test_what_waits_for_a_server_is_bounded(postgres_url, monkeypatch):
         assert look(database) == SCHEMA_VERSION
 
 
+@pytest.mark.slow
 def test_loaders_do_not_wait_for_ever_either(postgres_url, monkeypatch):
     database = Database(postgres_url)
     with database.reading() as session:

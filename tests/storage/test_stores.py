@@ -404,6 +404,7 @@ def check_silence(store: ModelStore, known: StoredModel) -> None:
     store.write([kept(9)])
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_and_comes_back(postgres_server, postgres_url, retry_now):
     store = ModelStore(Database(postgres_url))
     store.write([kept(1)])

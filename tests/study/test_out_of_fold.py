@@ -73,6 +73,7 @@ def forest_study(**options):
     return searched(estimator, (X, LABELS), DEPTHS, **{"cv": FOLDS} | options)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error:all folds of trial")
 @pytest.mark.parametrize(("estimator", "grid", "methods"), CASES)
 def test_predictions_are_those_of_fits_on_equal_folds(estimator, grid, methods):

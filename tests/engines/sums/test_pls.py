@@ -64,6 +64,7 @@ def targets_of(y: np.ndarray) -> np.ndarray:
     return np.column_stack([y, y**2 + 1e4 * noise[:, 0], 0.01 * y + noise[:, 1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     *pairs(
         kind=[
