@@ -1,6 +1,6 @@
 """Feature selection from sums over rows, beside scikit-learn.
 
-    OMP_NUM_THREADS=1 python benchmarks/feature_selection.py TABLE [TABLE ...]
+    OMP_NUM_THREADS=1 python benchmarks/sums2.py TABLE
 
 TABLE is one of
 
@@ -16,7 +16,6 @@ from $OPTUNA_TREECV_DATA, and Covertype from $SCIKIT_LEARN_DATA.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 from functools import partial
@@ -123,16 +122,3 @@ def rfecv() -> Iterator[str]:
 
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {"sfs": sfs, "rfecv": rfecv}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("tables", nargs="+", choices=TABLES)
-    for table in parser.parse_args().tables:
-        for row in TABLES[table]():
-            print(row, flush=True)
-        print()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """PLS regression, permutation tests and curves from sums over rows, beside scikit-learn and ikpls.
 
-    OMP_NUM_THREADS=1 python benchmarks/pls_and_curves.py TABLE [TABLE ...]
+    OMP_NUM_THREADS=1 python benchmarks/sums2.py TABLE
 
 TABLE is one of
 
@@ -16,7 +16,6 @@ median of 3 runs. All run in one process with one thread. Files are read from $O
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -26,7 +25,6 @@ from io import StringIO
 from statistics import median
 from time import perf_counter
 from typing import Any
-import warnings
 
 import datasets
 import numpy as np
@@ -201,17 +199,3 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "permutations": permutations,
     "curves": curves,
 }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("tables", nargs="+", choices=TABLES)
-    warnings.simplefilter("ignore")
-    for table in parser.parse_args().tables:
-        for row in TABLES[table]():
-            print(row, flush=True)
-        print()
-
-
-if __name__ == "__main__":
-    main()

@@ -28,7 +28,9 @@ from typing import Any
 import warnings
 
 import datasets
+import feature_selection
 import numpy as np
+import pls_and_curves
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import f_regression
@@ -183,13 +185,10 @@ def small(is_asked: Callable[[str], bool]) -> None:
 TABLES = {"ridge": ridge, "logistic": logistic, "others": others, "small": small}
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    words = sys.argv[2:]
-    if sys.argv[1] in TABLES:
-        TABLES[sys.argv[1]](lambda title: not words or any(word in title for word in words))
+    table, *words = sys.argv[1:]
+    if table in TABLES:
+        warnings.simplefilter("ignore")
+        TABLES[table](lambda title: not words or any(word in title for word in words))
     else:
-        from feature_selection import TABLES as OF_SELECTION
-        from pls_and_curves import TABLES as OF_CURVES
-
-        for row in (OF_SELECTION | OF_CURVES)[sys.argv[1]]():
+        for row in (feature_selection.TABLES | pls_and_curves.TABLES)[table]():
             print(row, flush=True)
