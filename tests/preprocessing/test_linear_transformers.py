@@ -50,7 +50,8 @@ from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.preprocessing.reducers import FREE_PARAMETERS
-from optuna_treecv.preprocessing.reducers import widened
+from optuna_treecv.preprocessing.reducers import why_not_reduced
+from optuna_treecv.preprocessing.reducers import widen
 
 RNG = np.random.default_rng(0)
 N_ROWS, N_COLUMNS = 150, 8
@@ -122,11 +123,12 @@ def test_predictions_of_classifiers_equal_those_of_fits(pipeline):
     given = {"cv": CV, "response_method": response, "method": method}
     predicted = tree_cross_val_predict(pipeline, X, LABELS, **given)
     expected = cross_val_predict(pipeline, X, LABELS, **options)
-    np.testing.assert_allclose(predicted, expected, atol=1e-3 if is_glm else 1e-9)
+    np.testing.assert_allclose(predicted, expected, atol=1e-4 if is_glm else 1e-9)
 
 
 def test_folds_may_select_other_columns():
-    noise = RNG.normal(size=N_ROWS)
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=N_ROWS)
     selector = SelectKBest(f_regression, k=2)
     selected = {
         tuple(selector.fit(X[train], noise[train]).get_support()) for train, _ in CV.split(X)
@@ -142,7 +144,8 @@ def test_two_classes_and_linear_svc_equal_fits():
 
 
 def test_missing_values_are_imputed_per_fold_first():
-    holes = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
+    rng = np.random.default_rng(1)
+    holes = np.where(rng.random(X.shape) < 0.1, np.nan, X)
     pipeline = make_pipeline(SimpleImputer(), StandardScaler(), PCA(4), Ridge())
     assert equal_scores(pipeline, Y, holes).method == "exact"
 
@@ -190,11 +193,12 @@ def _scores_of(search):
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", [*REGRESSORS[:12], *CLASSIFIERS], ids=name_of)
 def test_rows_and_labels_of_a_fold_do_not_change_its_model(pipeline):
+    rng = np.random.default_rng(1)
     y = Y if is_regressor(pipeline) else LABELS
     splits = list(CV.split(X))
     _, test = splits[1]
     other_X, other_y = X.copy(), y.copy()
-    other_X[test[1:]] = RNG.normal(size=(len(test) - 1, N_COLUMNS)) * 100
+    other_X[test[1:]] = rng.normal(size=(len(test) - 1, N_COLUMNS)) * 100
     other_y[test[1:]] = y[test[1:]][::-1]
     method = "newton" if isinstance(pipeline[-1], LogisticRegression) else "exact"
     before = tree_cross_val_predict(pipeline, X, y, cv=CV, method=method)
@@ -203,11 +207,12 @@ def test_rows_and_labels_of_a_fold_do_not_change_its_model(pipeline):
 
 
 def test_equal_variances_at_the_cut_are_left_to_fits():
+    rng = np.random.default_rng(1)
     # The second and the third component have the same variance in each training set.
     angle = np.linspace(0, 2 * np.pi, 40, endpoint=False)
     circle = np.c_[np.cos(angle), np.sin(angle)]
     rows = np.c_[np.tile([3.0, -3.0], 20), circle]
-    rows, targets = np.vstack([rows] * 4), np.tile(RNG.normal(size=40), 4)
+    rows, targets = np.vstack([rows] * 4), np.tile(rng.normal(size=40), 4)
     folds = [np.setdiff1d(np.arange(160), np.arange(40 * i, 40 * i + 40)) for i in range(4)]
     cv = [(train, np.setdiff1d(np.arange(160), train)) for train in folds]
     result = tree_cross_validate(make_pipeline(PCA(2), Ridge()), rows, targets, cv=cv)
@@ -217,11 +222,6 @@ def test_equal_variances_at_the_cut_are_left_to_fits():
 
 
 def test_tied_scores_are_left_to_fits():
-    twice = np.c_[X, X[:, :3]]
-    result = equal_scores(make_pipeline(SelectKBest(f_regression, k=1), Ridge()), Y, twice)
-    best = np.abs([np.corrcoef(column, Y)[0, 1] for column in X.T]).argmax()
-    is_tied = best < 3
-    assert (result.method == "fit") == is_tied
     tied = np.c_[X, X]
     result = equal_scores(make_pipeline(SelectKBest(f_regression, k=3), Ridge()), Y, tied)
     assert result.method == "fit"
@@ -231,7 +231,8 @@ def test_tied_scores_are_left_to_fits():
 
 
 def test_components_without_variance_have_no_effect_before_a_penalised_model():
-    dependent = np.c_[X, X[:, :3] @ RNG.normal(size=(3, 2))]
+    rng = np.random.default_rng(1)
+    dependent = np.c_[X, X[:, :3] @ rng.normal(size=(3, 2))]
     for k in (8, 9, 10):
         assert equal_scores(make_pipeline(PCA(k), Ridge()), Y, dependent).method == "exact"
     # A scaler would divide them by rounding errors.
@@ -245,12 +246,14 @@ def test_components_without_variance_have_no_effect_before_a_penalised_model():
 @pytest.mark.parametrize("selector", [SelectPercentile, SelectFdr, SelectFwe])
 def test_categories_of_test_rows_select_no_columns(selector):
     """These selectors depend on the number of columns."""
+    rng = np.random.default_rng(1)
     table = pd.DataFrame(X[:60], columns=list("abcdefgh"))
     table["group"] = np.where(np.arange(60) % 2, "k", "l")
     table.loc[range(6), "group"] = [f"new {i}" for i in range(6)]
     encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     encoded = make_column_transformer((encoder, ["group"]), remainder="passthrough")
-    y = table["a"] + 6 * RNG.normal(size=60)
+    y = table["a"] + table["b"] + 2 * rng.normal(size=60)
+    n_compared = 0
     for share in (0.05, 0.1, 0.3, 0.5, 0.7, 0.9):
         value = 100 * share if selector is SelectPercentile else share
         chosen = selector(f_regression).set_params(**{FREE_PARAMETERS[selector]: value})
@@ -261,13 +264,16 @@ def test_categories_of_test_rows_select_no_columns(selector):
             continue
         result = tree_cross_validate(pipeline, table, y, cv=KFold(4), scoring="r2")
         np.testing.assert_allclose(result.test_score, expected["test_score"], 1e-9)
+        n_compared += 1
+    assert n_compared > 1
 
 
 def test_components_with_few_correct_digits_are_left_to_fits():
-    small = 1e-5 * RNG.normal(size=(N_ROWS, 4)) * [1, 1.3, 0.8, 1]
+    rng = np.random.default_rng(1)
+    small = 1e-5 * rng.normal(size=(N_ROWS, 4)) * [1, 1.3, 0.8, 1]
     small[:, 0] *= 1e5
-    small = small @ np.linalg.qr(RNG.normal(size=(4, 4)))[0]
-    far = RNG.normal(size=(N_ROWS, 5)) @ (np.eye(5) + 0.5) + 1e8
+    small = small @ np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    far = rng.normal(size=(N_ROWS, 5)) @ (np.eye(5) + 0.5) + 1e8
     y = small.sum(axis=1) + far.sum(axis=1) - 5e8
     for steps, rows, reason in (
         ([PCA(2, whiten=True), PCA(1)], X, "the variances of scaled components are equal"),
@@ -287,8 +293,8 @@ def test_slices_of_frames_and_of_wide_rows():
     scores = search.fit(X, Y).cv_results_["mean_test_score"]
     np.testing.assert_allclose(np.sort(scores), np.sort(expected.cv_results_["mean_test_score"]))
     wide = PCA(3, svd_solver="covariance_eigh")
-    assert widened(wide, X[:5], {PCA: 4}) is None
-    assert widened(wide, X, {PCA: 4}).n_components == 4
+    assert widen(wide, X[:5], {PCA: 4}) is None
+    assert widen(wide, X, {PCA: 4}).n_components == 4
 
 
 def test_constant_columns():
@@ -329,12 +335,13 @@ def test_other_scores_of_columns_are_left_to_fits(score_func):
 
 @pytest.mark.slow
 def test_wide_rows_and_too_few_rows_per_column_are_left_to_fits():
-    wide = RNG.normal(size=(60, 70))
+    rng = np.random.default_rng(1)
+    wide = rng.normal(size=(60, 70))
     result = tree_cross_validate(make_pipeline(PCA(3), Ridge()), wide, Y[:60], cv=CV)
     assert (result.method, "at least as many columns" in result.why) == ("fit", True)
-    loo = tree_cross_validate(make_pipeline(PCA(3), Ridge()), np.tile(X, 30)[:, :200], Y, cv="loo")
-    assert "as many columns" in loo.why or "MiB" in loo.why
-    many = RNG.normal(size=(800, 70))
+    assert why_not_reduced([], 600, 255, 512) == ""
+    assert "513 folds of 255 columns take more than 256 MiB" in why_not_reduced([], 600, 255, 513)
+    many = rng.normal(size=(800, 70))
     pipeline = make_pipeline(PCA(3, random_state=0), Ridge())
     result = tree_cross_validate(pipeline, many, many[:, 0], cv=CV)
     assert (result.method, "draws random numbers" in result.why) == ("fit", True)
@@ -343,7 +350,8 @@ def test_wide_rows_and_too_few_rows_per_column_are_left_to_fits():
 
 
 def test_weights_reach_the_model_and_not_the_transformer():
-    weights = RNG.uniform(0.1, 3, N_ROWS)
+    rng = np.random.default_rng(1)
+    weights = rng.uniform(0.1, 3, N_ROWS)
     pipeline = make_pipeline(PCA(3), Ridge())
     result = tree_cross_validate(pipeline, X, Y, cv=CV, scoring="r2", sample_weight=weights)
     assert result.method == "exact"

@@ -249,16 +249,21 @@ def test_validation_curves_have_the_scores_of_fits(case, calls):
         assert_as_scikit_learn("validation_curve", calls, estimator, *rows, cv=cv, **options)
 
 
-def test_cells_are_read_once(monkeypatch):
-    """Overlapping training sets are merged from disjoint sets of rows, unless rows repeat."""
-    n_read = []
-    collect = moments.Source.collect
+@pytest.fixture
+def n_read(monkeypatch):
+    """Count the rows whose moments are collected."""
+    counts, collect = [], moments.Source.collect
 
     def counting(self, rows):
-        n_read.append(moments.count_rows(rows))
+        counts.append(moments.count_rows(rows))
         return collect(self, rows)
 
     monkeypatch.setattr(moments.Source, "collect", counting)
+    return counts
+
+
+def test_cells_are_read_once(n_read, monkeypatch):
+    """Overlapping training sets are merged from disjoint sets of rows, unless rows repeat."""
     rows = np.arange(len(T))
     splits = [(rows[start : start + 250], rows[300:]) for start in range(0, 40, 4)]
     repeated = [(np.append(train, train[:5]), test) for train, test in splits]
@@ -288,16 +293,8 @@ def test_cells_are_not_sought_in_narrow_windows():
         assert chunks.n_read == (1000 if has_cells else 80 * width)
 
 
-def test_shuffled_prefixes_are_read_once(calls, monkeypatch):
+def test_shuffled_prefixes_are_read_once(calls, n_read):
     """Each size adds its rows to those of the previous size; test sets are read once per split."""
-    n_read = []
-    collect = moments.Source.collect
-
-    def counting(self, rows):
-        n_read.append(moments.count_rows(rows))
-        return collect(self, rows)
-
-    monkeypatch.setattr(moments.Source, "collect", counting)
     options = {"shuffle": True, "random_state": 0, "train_sizes": [0.3, 0.6, 0.9]}
     assert_as_scikit_learn("learning_curve", calls, Ridge(), D, T, cv=KFold(4), **options)
     n_trained = int(0.9 * len(next(KFold(4).split(D))[0]))
