@@ -133,10 +133,10 @@ class Settings:
             "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
         ``Lasso``, ``ElasticNet``, ``LinearRegression``, ``PLSRegression`` and discriminant
-        analysis of scikit-learn, alone or after encoders, imputers and scalers. "newton" solves
-        for the models of all folds jointly, for ``LogisticRegression``, ``PoissonRegressor``,
-        ``LinearSVC`` and others, with the same preprocessing. "neighbors" searches for neighbours
-        only once per fold, for
+        analysis of scikit-learn, alone or after encoders, imputers, scalers and transformers that
+        reduce columns, such as ``PCA``. "newton" solves for the models of all folds jointly, for
+        ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others, with the same
+        preprocessing. "neighbors" searches for neighbours only once per fold, for
         ``KNeighborsClassifier`` and ``KNeighborsRegressor``. "boosting" and "bagging" grow the
         ensembles of LightGBM, XGBoost and scikit-learn tree by tree, so that one ensemble per fold
         gives the scores of all smaller ones. "forest" grows the trees of all folds jointly, for

@@ -556,7 +556,7 @@ def mapped(moments: Moments, maps: ColumnMaps | LinearMaps, chunk: int) -> Momen
     return moments._replace(means=maps.apply(chunk, moments.means), scatters=scatters)
 
 
-def total_of(moments: Moments) -> Moments:
+def merge_groups(moments: Moments) -> Moments:
     """Return the moments of all groups together, as those of a single group."""
     if len(moments.weights) == 1:
         return moments

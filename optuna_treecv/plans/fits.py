@@ -24,7 +24,7 @@ from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import seeded
 from optuna_treecv.plans.fold_task import FirstSteps
 from optuna_treecv.plans.fold_task import FoldTask
-from optuna_treecv.preprocessing.reducers import largest_sizes
+from optuna_treecv.preprocessing.reducers import find_largest_sizes
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.data import in_given_order
@@ -78,7 +78,7 @@ def make_fold_task(
     first_steps = None
     shares_steps |= bool(metrics)
     if shares_steps and isinstance(estimator, Pipeline) and cache is not None:
-        sizes = largest_sizes(candidate, request.cross_validation.search.ends)
+        sizes = find_largest_sizes(candidate, request.cross_validation.search.ends)
         max_bytes = cache.max_bytes // request.settings.n_threads
         first_steps = FirstSteps(cache.memory, max_bytes, sizes=sizes)
     return FoldTask(

@@ -58,8 +58,8 @@ from optuna_treecv.estimators.checks import check_methods
 from optuna_treecv.estimators.incremental import keeping_rows
 from optuna_treecv.preprocessing.parts import naming_step
 from optuna_treecv.preprocessing.parts import steps_before
-from optuna_treecv.preprocessing.reducers import narrowed
-from optuna_treecv.preprocessing.reducers import widened
+from optuna_treecv.preprocessing.reducers import narrow_to
+from optuna_treecv.preprocessing.reducers import widen
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import as_numbers
 from optuna_treecv.rows.checks import count_targets
@@ -383,7 +383,7 @@ class FirstSteps:
     name : bytes
         The key of the training rows.
     sizes : mapping
-        The largest numbers of columns in the search, from ``largest_sizes``.
+        The largest numbers of columns in the search, from ``find_largest_sizes``.
     """
 
     def __init__(
@@ -437,11 +437,11 @@ class FirstSteps:
             self._name = None
         if before is None or self._name is None:
             return fit_transform(step, X, *args, **options)
-        wide = widened(step, X, self._sizes)
+        wide = widen(step, X, self._sizes)
         if wide is not None:
             name = digest(before, encode(wide))
             transformed, fitted = self._find(name, fit_transform, wide, X, *args, **options)
-            if (narrow := narrowed(step, fitted, X, transformed)) is not None:
+            if (narrow := narrow_to(step, fitted, X, transformed)) is not None:
                 return narrow
         return self._find(self._name, fit_transform, step, X, *args, **options)
 

@@ -570,8 +570,6 @@ def _why_not(kind: type[SumsPlan], request: Request, parts: Parts | str) -> str:
             return f"rows are transformed for each of more than {_MAX_FOLDS:,} folds"
         if why := why_not_reduced(parts.linear, n_trained, n_features, facts.n_folds):
             return why
-        if why := parts.family.why_not(parts.last, replace(facts, n_features=1)):
-            return why
         n_features = _n_reduced(request, parts, n_features)
         facts = replace(facts, is_searched=False)  # folds are not solved jointly
     return parts.family.why_not(parts.last, replace(facts, n_features=n_features))

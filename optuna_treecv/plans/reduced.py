@@ -2,7 +2,7 @@
 
 The maps of each fold are computed from the moments of its training rows. For families that are
 computed from moments too, the moments are mapped. For others, the rows are mapped once per fold.
-Candidates with equal parameters of the transformers are evaluated in one batch.
+Candidates with equal parameters of the transformers share the maps.
 """
 
 from collections.abc import Callable
@@ -93,7 +93,7 @@ class ReducedFolds:
             rows = replace(self._rows, n_features=maps.n_features, maps=maps)
             family = self._make(lasts, rows)
             family.shared_cache = cached
-            yield family, indices, _labelled(cached, setting)
+            yield family, indices, _label(cached, setting)
 
     def squares(
         self, chunks: Chunks, cached: ArrayCache
@@ -137,8 +137,8 @@ class ReducedFolds:
             bounds = np.array([len(indices) - count_rows(tested), len(indices)])
             of_chunk = Chunks(len(indices), bounds)
             outputs: Any = None
-            for lasts, maps, candidates, masks in _joined(settings, chunk):
-                family = self._make(lasts, _mapped_rows(self._rows, maps, chunk, indices))
+            for lasts, maps, candidates, masks in _join_settings(settings, chunk):
+                family = self._make(lasts, _map_rows(self._rows, maps, chunk, indices))
                 family.column_masks = masks
                 ((_, predicted),) = family.test(of_chunk, CachedSums(), len(indices))
                 if outputs is None:
@@ -147,7 +147,7 @@ class ReducedFolds:
             yield slice(chunk, chunk + 1), outputs
 
 
-def _joined(
+def _join_settings(
     settings: Sequence[tuple[str, list[Any], list[int], LinearMaps]], chunk: int
 ) -> Iterator[tuple[list[Any], LinearMaps, list[int], np.ndarray | None]]:
     """Yield (last steps, maps, indices of the candidates, masks of columns), solved jointly.
@@ -168,7 +168,7 @@ def _joined(
         yield lasts, widest, indices, np.array(masks)
 
 
-def _mapped_rows(
+def _map_rows(
     rows: PreparedRows, maps: LinearMaps, chunk: int, indices: np.ndarray
 ) -> PreparedRows:
     """Return rows after the maps of a chunk, in the type of X."""
@@ -182,7 +182,7 @@ def _mapped_rows(
     return select_rows(mapped, indices)
 
 
-def _labelled(cached: ArrayCache, label: str) -> ArrayCache:
+def _label(cached: ArrayCache, label: str) -> ArrayCache:
     """Return a cache in which the names of arrays begin with a label."""
 
     def find(name: str, size: int, make: Callable[[np.ndarray], None]) -> np.ndarray:

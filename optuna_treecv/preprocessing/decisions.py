@@ -140,7 +140,7 @@ def decisions_for(pipeline: Pipeline, models: ModelsFrom) -> list[Decision]:
     linear: list[tuple[str, Any]] = []
     if models is ModelsFrom.SUMS:
         before, linear = split_linear(before)
-    # Columns that are zero in a training set would change which ones are kept.
+    # Selectors count columns, so an encoder must not add any that a training set lacks.
     learner = None if linear else last
     decisions = list(_decisions("", Pipeline(before), models, learner, ()))
     for name, step in linear:

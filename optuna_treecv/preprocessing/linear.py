@@ -29,10 +29,10 @@ from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import cached_moments
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import mapped
+from optuna_treecv.numerics.moments import merge_groups
 from optuna_treecv.numerics.moments import Moments
 from optuna_treecv.numerics.moments import moments_name
 from optuna_treecv.numerics.moments import Source
-from optuna_treecv.numerics.moments import total_of
 from optuna_treecv.numerics.spread import is_rounding
 from optuna_treecv.numerics.spread import RowIndices
 from optuna_treecv.preprocessing.reducers import FREE_PARAMETERS
@@ -43,7 +43,7 @@ from optuna_treecv.rows.maps import LinearMaps
 
 _DECOMPOSITIONS = PCA, TruncatedSVD
 
-# The same for scores of float32 columns, which scikit-learn computes in float32.
+# ``MIN_GAP`` for the scores of float32 columns, which scikit-learn computes in float32.
 _MIN_GAP_FLOAT32 = 1e-5
 
 # Components with a smaller share of the variance of the first one have too few correct digits.
@@ -109,7 +109,7 @@ def fit_linear_maps(
     has_scores = any(hasattr(step, "score_func") for step in steps)
     source = _Source(rows, has_scores)
     if has_scores and rows.classes is None and not source.n_targets:
-        raise ValueError("columns are scored by a single target")
+        raise ValueError("a score_func of columns takes a single target")
     moments_of_sets = cached_moments(source, chunks, cached, source.name, n_threads)
     train = [of_set for of_set, _ in moments_of_sets]
     n_inputs, column_maps = rows.n_features, rows.maps
@@ -123,13 +123,13 @@ def fit_linear_maps(
         moments = train
         if number:
             moments = [mapped(of_set, linear_maps, chunk) for chunk, of_set in enumerate(train)]
-        totals = [*map(total_of, moments)]
+        totals = [*map(merge_groups, moments)]
         if type(step) in _DECOMPOSITIONS:
             if are_scaled:
                 raise ValueError("the variances of scaled components are equal")
             later = steps[number + 1 :]
             check = partial(_check_values, step, later, needs_each, ignores_zeros)
-            eigen = _eigen_of(step, totals, linear_maps.n_features, cached, name)
+            eigen = _compute_eigenvectors(step, totals, linear_maps.n_features, cached, name)
             maps = [*map(partial(_decompose, step, check), maps, totals, eigen)]
         elif type(step) is StandardScaler:
             maps = [*map(partial(_scale, step), maps, totals)]
@@ -148,7 +148,7 @@ def _scales(step: Any) -> bool:
     return bool(getattr(step, "whiten", False) or getattr(step, "with_std", False))
 
 
-def _eigen_of(
+def _compute_eigenvectors(
     step: Any, totals: Sequence[Moments], d: int, cached: ArrayCache, name: str
 ) -> np.ndarray:
     """Return the eigenvalues and eigenvectors of each training set, (n_sets, d + 1, d).
@@ -194,8 +194,9 @@ def _decompose(
         k, given = int(np.searchsorted(shares, k, side="right")) + 1, float(k)
         if np.any(np.abs(shares - given) < MIN_GAP):
             raise ValueError("the share of variance is equal to n_components")
-    if not 1 <= k <= (d if type(step) is PCA else d - 1):
-        raise ValueError(f"n_components must be smaller, got {k}.")
+    most = d if type(step) is PCA else d - 1
+    if not 1 <= k <= most:
+        raise ValueError(f"n_components must be between 1 and {most}, got {k}.")
     check(values, k)
     components = eigen[1 : k + 1]
     largest = np.abs(components).argmax(axis=1)

@@ -1,7 +1,7 @@
-"""Transformers that reduce columns: which are linear maps, and which have prefixes.
+"""Transformers that reduce columns: which are fitted from moments, and which are fitted once.
 
-The components of an exact ``PCA`` do not depend on their number, and neither do the scores of
-``SelectKBest`` on the number of selected columns. One fit therefore serves a whole search.
+The components of an exact ``PCA`` do not depend on their number, and the scores of ``SelectKBest``
+do not depend on the number of selected columns. One fit therefore serves a whole search.
 """
 
 from collections.abc import Mapping
@@ -46,8 +46,7 @@ MIN_GAP = 1e-10
 # many rows, and up to this size of X.
 _MAX_COLUMNS_OF_AUTO, _MIN_ROWS_PER_COLUMN_OF_AUTO, _MAX_SIZE_OF_AUTO = 1000, 10, 500
 
-
-# The moments of all folds are in memory together.
+# The maximum number of bytes of the moments of all folds, which are in memory together.
 _MAX_BYTES = 2**28
 
 
@@ -75,8 +74,8 @@ def why_not_linear(step: Any, learner: Any) -> str:
     if hasattr(step, "score_func"):
         supported = [f_classif] if is_classifier(learner) else [f_regression, r_regression]
         if step.score_func not in supported:
-            names = " and ".join(function.__name__ for function in supported)
-            return f"its score_func is not computed from sums over rows, as {names} would be"
+            names = " or ".join(function.__name__ for function in supported)
+            return f"its score_func is not {names}"
     return ""
 
 
@@ -121,8 +120,8 @@ def is_random(step: PCA, n_trained: int, n_features: int) -> bool:
     return not (is_exact or (step.svd_solver == "auto" and is_small))
 
 
-def largest_sizes(pipeline: Any, ends: Mapping[str, Sequence[Any]]) -> dict[type, int]:
-    """Return the largest number of columns in a search, for each transformer that has prefixes.
+def find_largest_sizes(pipeline: Any, ends: Mapping[str, Sequence[Any]]) -> dict[type, int]:
+    """Return the largest number of columns in a search, for ``PCA`` and ``SelectKBest``.
 
     Parameters
     ----------
@@ -142,7 +141,7 @@ def largest_sizes(pipeline: Any, ends: Mapping[str, Sequence[Any]]) -> dict[type
     }
 
 
-def widened(step: Any, X: Any, sizes: Mapping[type, int]) -> Any | None:
+def widen(step: Any, X: Any, sizes: Mapping[type, int]) -> Any | None:
     """Return an unfitted transformer with the most columns, or None if ``step`` is fitted itself.
 
     Parameters
@@ -151,7 +150,7 @@ def widened(step: Any, X: Any, sizes: Mapping[type, int]) -> Any | None:
     X : rows
         The training rows.
     sizes : mapping
-        From ``largest_sizes``.
+        From ``find_largest_sizes``.
     """
     name, size = FREE_PARAMETERS.get(type(step)), sizes.get(type(step), 0)
     if name is None or not (isinstance(getattr(step, name), Integral) and hasattr(X, "shape")):
@@ -167,7 +166,7 @@ def widened(step: Any, X: Any, sizes: Mapping[type, int]) -> Any | None:
     return clone(step).set_params(**{name: size})
 
 
-def narrowed(step: Any, fitted: Any, X: Any, transformed: Any) -> tuple[Any, Any] | None:
+def narrow_to(step: Any, fitted: Any, X: Any, transformed: Any) -> tuple[Any, Any] | None:
     """Return (transformed rows, fitted transformer) with the parameters of ``step``.
 
     Parameters
@@ -175,7 +174,7 @@ def narrowed(step: Any, fitted: Any, X: Any, transformed: Any) -> tuple[Any, Any
     step : transformer
         Not fitted.
     fitted : transformer
-        From ``widened``, fitted on X.
+        From ``widen``, fitted on X.
     X : rows
     transformed : ndarray of shape (n_rows, n_columns)
         X after ``fitted``.
@@ -195,10 +194,9 @@ def narrowed(step: Any, fitted: Any, X: Any, transformed: Any) -> tuple[Any, Any
     if is_frame or variances[k - 1] - variances[k] < MIN_GAP * variances[0]:
         return None
     narrow.n_components = narrow.n_components_ = k
-    for name in ("components_", "singular_values_"):
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_"):
         setattr(narrow, name, getattr(fitted, name)[:k])
-    for name in ("explained_variance_", "explained_variance_ratio_"):
-        setattr(narrow, name, getattr(fitted, name)[:k])
+    narrow.singular_values_ = fitted.singular_values_[:k]
     n_all, n_others = min(X.shape), min(X.shape) - len(variances)
     total = variances[k:].sum() + n_others * fitted.noise_variance_
     narrow.noise_variance_ = total / (n_all - k)
