@@ -13,6 +13,9 @@
    the training rows alone, so no test row affects its own prediction. If a model does not converge
    within some passes, its Hessian is computed anew at the current model.
 
+Candidates that use only some columns start from the model of a candidate that has the same penalty
+and uses all columns.
+
 **Stopping criterion.** The distance of the mean test loss from its limit is bounded by the
 suboptimality F(w) - min F. With the gradient t of the mean test loss,
 
