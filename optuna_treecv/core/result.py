@@ -247,8 +247,8 @@ class CVResult:
         With ``row_losses=True``, the score of each row of X, computed with the model that was not
         trained on this row and averaged over repeats; NaN for rows that no fold tests. Otherwise
         None.
-    method : {"exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", "chain", \
-            "fit", "standard", "holdout", "progressive"}
+    method : {"exact", "newton", "neighbors", "kernel", "boosting", "bagging", "forest", \
+            "treecv", "chain", "fit", "standard", "holdout", "progressive"}
         How the folds were evaluated. "chain" is the form of "treecv" for time series splitters.
     why : str
         The reason why "auto" has chosen this method; "" if the user has chosen the method.

@@ -50,6 +50,7 @@ MethodName = Literal[
     "exact",
     "newton",
     "neighbors",
+    "kernel",
     "boosting",
     "bagging",
     "forest",
@@ -129,15 +130,17 @@ class Settings:
     order : {"fixed", "random"}, default="fixed"
         Whether a training phase reads its rows in a fixed order, or in a new random order. A
         random order takes more time (1.6 times as much on Covertype).
-    method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
-            "fit", "standard", "holdout", "progressive"}
+    method : {"auto", "exact", "newton", "neighbors", "kernel", "boosting", "bagging", "forest", \
+            "treecv", "fit", "standard", "holdout", "progressive"}
         "exact" computes all folds from sums over the rows, for ``Ridge``, ``RidgeClassifier``,
         ``Lasso``, ``ElasticNet``, ``LinearRegression``, ``PLSRegression`` and discriminant
         analysis of scikit-learn, alone or after encoders, imputers, scalers and transformers that
         reduce columns, such as ``PCA``. "newton" solves for the models of all folds jointly, for
         ``LogisticRegression``, ``PoissonRegressor``, ``LinearSVC`` and others, with the same
         preprocessing. "neighbors" searches for neighbours only once per fold, for
-        ``KNeighborsClassifier`` and ``KNeighborsRegressor``. "boosting" and "bagging" grow the
+        ``KNeighborsClassifier`` and ``KNeighborsRegressor``. "kernel" solves ``SVC``, ``SVR``,
+        ``KernelRidge`` and Gaussian processes without an optimizer from one Gram matrix per
+        kernel, or per kernel and fold. "boosting" and "bagging" grow the
         ensembles of LightGBM, XGBoost and scikit-learn tree by tree, so that one ensemble per fold
         gives the scores of all smaller ones. "forest" grows the trees of all folds jointly, for
         ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models incrementally

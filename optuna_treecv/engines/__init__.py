@@ -7,6 +7,7 @@ from optuna_treecv.engines.ensembles.engine import plan_bagging
 from optuna_treecv.engines.ensembles.engine import plan_boosting
 from optuna_treecv.engines.ensembles.growth import nests_by
 from optuna_treecv.engines.fit.engine import plan_fits
+from optuna_treecv.engines.kernel_machines.engine import plan_kernel_machine
 from optuna_treecv.engines.neighbors.engine import plan_neighbors
 from optuna_treecv.engines.newton.engine import NewtonPlan
 from optuna_treecv.engines.sums.engine import ExactPlan
@@ -28,6 +29,7 @@ ENGINES: tuple[Engine, ...] = (
     Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), "any"),
     Engine("newton", partial(plan_of_sums, NewtonPlan), ("auto", "holdout", "newton"), "any"),
     Engine("neighbors", plan_neighbors, ("auto", "holdout", "neighbors")),
+    Engine("kernel", plan_kernel_machine, ("auto", "holdout", "kernel")),
     Engine("boosting", plan_boosting, ("auto", "holdout", "boosting"), nests_by=nests_by),
     Engine("bagging", plan_bagging, ("auto", "holdout", "bagging"), nests_by=nests_by),
     Engine("treecv", plan_tree, ("auto", "holdout", "treecv")),

@@ -56,6 +56,7 @@ METHODS_IN_WORDS = {
     "exact": "exact (the models of all folds from sums over the rows)",
     "newton": "newton (the models of all folds are solved jointly)",
     "neighbors": "neighbors (one search for all values of n_neighbors and weights)",
+    "kernel": "kernel (candidates share Gram matrices)",
     "boosting": "boosting (each fold's ensemble is grown once and scored at every n_estimators)",
     "bagging": "bagging (each fold's ensemble is grown once and scored at every n_estimators)",
     "forest": "forest (the trees of all folds are grown jointly)",

@@ -142,8 +142,8 @@ class TreeCVSearchCV(BaseSearchCV):
         (study, trial) -> None, called after each trial.
     order : {"fixed", "random"}, default="fixed"
         The order of the rows in training, see ``treecv_objective``.
-    method : {"auto", "exact", "newton", "neighbors", "boosting", "bagging", "forest", "treecv", \
-            "fit", "standard", "holdout", "progressive"}
+    method : {"auto", "exact", "newton", "neighbors", "kernel", "boosting", "bagging", "forest", \
+            "treecv", "fit", "standard", "holdout", "progressive"}
         How the folds are evaluated, see ``treecv_objective``.
     n_repeats : int, default=1
         The number of times that the cross-validation of each trial is repeated, with different

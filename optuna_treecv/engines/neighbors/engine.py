@@ -9,7 +9,6 @@ depends on k, and the row is searched again for k if this choice may change its 
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import log2
 from numbers import Integral
 from typing import NamedTuple
@@ -33,10 +32,8 @@ from optuna_treecv.engines.neighbors.search import nearest_in_any_order
 from optuna_treecv.engines.neighbors.search import subset_search
 from optuna_treecv.engines.neighbors.search import TILE
 from optuna_treecv.engines.neighbors.search import uses_tree
-from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import lay_out
-from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.numerics.moments import ArrayCache
 from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
@@ -46,17 +43,16 @@ from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.fits import make_fold_task
 from optuna_treecv.plans.fits import order_in_tree
-from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.plans.joint import why_not_scored
+from optuna_treecv.plans.per_fold import PerFoldPlan
+from optuna_treecv.plans.per_fold import split_estimator
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
-from optuna_treecv.preprocessing.parts import steps_before
 from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.checks import predicted_codes
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
-from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
@@ -87,6 +83,9 @@ _SQUARES_RTOL = 64 * np.finfo(np.float64).eps
 # its rounding error. Otherwise the row is searched again.
 _MIN_ERRORS = 1e8
 
+# The supported estimators. Subclasses may search differently.
+_KINDS = KNeighborsClassifier, KNeighborsRegressor
+
 # The number of columns of ``NeighborLists`` that precede the distances.
 _N_HEADER_COLUMNS = 4
 
@@ -98,7 +97,8 @@ _MIN_NEIGHBORS_DEFINE_BY_RUN = 31
 def plan_neighbors(request: Request) -> Plan | Declined:
     """Return a plan for a nearest-neighbours estimator, or the reason why it is declined."""
     estimator = request.estimator
-    parts = _split_estimator(estimator)
+    families: dict[type, type[Family]] = dict.fromkeys(_KINDS, NeighborFolds)
+    parts = split_estimator(estimator, families, "{} does not search for nearest neighbours")
     reason = parts if isinstance(parts, str) else _find_reason_declined(request, parts)
     if isinstance(parts, str) or reason:
         advice = (
@@ -108,18 +108,6 @@ def plan_neighbors(request: Request) -> Plan | Declined:
         free = estimator.get_params() if isinstance(parts, str) else parts.parameters
         return Declined(reason, advice, free, 0 if isinstance(parts, str) else 2)
     return NeighborsPlan(request, parts)
-
-
-def _split_estimator(estimator: Estimator) -> Parts | str:
-    """Return the transformers and the last step, or the reason why the last step is unsupported.
-
-    All transformers are supported, because they are fitted per fold.
-    """
-    prefix, last = divided(estimator)
-    if type(last) not in (KNeighborsClassifier, KNeighborsRegressor):
-        return f"{type(last).__name__} does not search for nearest neighbours"
-    steps = tuple(step for _, step in steps_before(estimator))
-    return Parts(steps, None, last, NeighborFolds, prefix, {})
 
 
 def _find_reason_declined(request: Request, parts: Parts) -> str:
@@ -135,11 +123,8 @@ def _find_reason_declined(request: Request, parts: Parts) -> str:
     return NeighborFolds.why_not(parts.last) or why_not_scored(request)
 
 
-class NeighborsPlan(JointPlan):
-    """The plan of one neighbour search per fold.
-
-    Invalid parameters are reported by the errors of scikit-learn's ``fit``.
-    """
+class NeighborsPlan(PerFoldPlan):
+    """The plan of one neighbour search per fold."""
 
     name = "neighbors"
     reason = "one search for neighbours serves all values of n_neighbors and weights"
@@ -156,29 +141,6 @@ class NeighborsPlan(JointPlan):
             falls_back=True,
             evaluates_jointly=True,
         )
-
-    def free_values(self, candidate: Candidate, repeat: Repeat) -> object:
-        """Return the values of the free parameters, with the seed if a transformer needs one."""
-        values, seed = super().free_values(candidate, repeat), self.seed(repeat)
-        return values if seed is None else (values, seed)
-
-    def seed(self, repeat: Repeat) -> int | None:
-        """Return the seed of the fits of a repeat; None if no random_state of a step is None."""
-        lacks_seed = self.compute_once("unset seeds", partial(unset_seeds, self.request.estimator))
-        return self.request.settings.seed + repeat.number if lacks_seed else None
-
-    def rows(self, repeat: Repeat) -> PreparedRows:
-        """Return the targets in prepared order, with row indices in place of the features.
-
-        The index of a row is its position in the given X.
-        """
-        target = "number" if self.request.classes is None else "class"
-
-        def row_indices(X: Features) -> Array:
-            return np.arange(self.request.data.n_rows, dtype=np.float64)[:, None]
-
-        layout, name = RowLayout(target=target), b"numbers of rows"
-        return self.request.cross_validation.rows_in(layout, repeat, row_indices, name)
 
     def bind(
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""

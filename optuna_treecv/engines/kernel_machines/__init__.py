@@ -1,0 +1,1 @@
+"""Kernel machines: support vector machines, kernel ridge regression and Gaussian processes."""

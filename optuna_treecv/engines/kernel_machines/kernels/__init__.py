@@ -1,0 +1,1 @@
+"""Searches for the nearest rows, by products of matrices."""

@@ -1,0 +1,3 @@
+import numpy as np
+
+def rbf_gram(X: np.ndarray, gamma: float, out: np.ndarray) -> None: ...
