@@ -17,63 +17,38 @@ cdef dispatched compute_row(
     double *out,                # OUT, (n,)
     Py_ssize_t n,
 ) noexcept nogil:
-    """Compute exp(-gamma |x - y|^2) for the rows y of a block."""
+    """Compute exp(-gamma |x - y|^2) for all rows y."""
     cdef Py_ssize_t j
     cdef double distance
     for j in range(n):
-        distance = square - 2 * products[j] + squares[j]
+        distance = (square + squares[j]) - 2 * products[j]
         distance = distance if distance > 0 else 0
         out[j] = exponential_in_vectors(-gamma * distance)
 
 
-cdef dispatched copy_transposed(
-    const double *a,            # IN, (m, n) with rows at a distance of ``stride``
-    double *b,                  # OUT, (n, m) with rows at a distance of ``stride``
-    Py_ssize_t stride,
-    Py_ssize_t m,
-    Py_ssize_t n,
-) noexcept nogil:
-    cdef Py_ssize_t i, j, start
-    for start in range(0, m, 8):
-        for j in range(n):
-            for i in range(start, min(start + 8, m)):
-                b[j * stride + i] = a[i * stride + j]
-
-
 def rbf_gram(const double [:, ::1] X, double gamma, double [:, ::1] out) -> None:
-    """Compute K_ij = exp(-gamma |x_i - x_j|^2), with |x - y|^2 = |x|^2 - 2 x.y + |y|^2.
+    """Compute K_ij = exp(-gamma |x_i - x_j|^2), with |x - y|^2 = |x|^2 + |y|^2 - 2 x.y.
 
     Parameters
     ----------
     X : ndarray of shape (n, d), with at least one column
     gamma : float
     out : ndarray of shape (n, n)
-        Receives the symmetric matrix K.
+        Receives K, which is symmetric except for rounding.
     """
-    cdef Py_ssize_t n = X.shape[0], i, j, first, second
-    cdef int d = X.shape[1], n_first, n_second, one = 1
+    cdef Py_ssize_t n = X.shape[0], i, first
+    cdef int n_rows = n, n_block, d = X.shape[1], one = 1
     cdef double alpha = 1, beta = 0
-    cdef double [::1] squares = np.empty(n), products = np.empty(128 * 128)
+    cdef double [::1] squares = np.empty(n), products = np.empty(32 * n)
     with nogil:
         for i in range(n):
             squares[i] = ddot(&d, <double *> &X[i, 0], &one, <double *> &X[i, 0], &one)
-        for first in range(0, n, 128):
-            n_first = min(128, n - first)
-            for second in range(0, first + 1, 128):
-                n_second = min(128, n - second)
-                dgemm(
-                    b"T", b"N", &n_second, &n_first, &d, &alpha, <double *> &X[second, 0], &d,
-                    <double *> &X[first, 0], &d, &beta, &products[0], &n_second,
-                )
-                for i in range(n_first):
-                    compute_row(
-                        &products[i * n_second], squares[first + i], &squares[second], gamma, &out[first + i, second],
-                        n_second,
-                    )
-                if second < first:
-                    copy_transposed(&out[first, second], &out[second, first], n, n_first, n_second)
-                else:
-                    for i in range(n_first):
-                        out[first + i, first + i] = 1
-                        for j in range(i):
-                            out[first + j, first + i] = out[first + i, first + j]
+        for first in range(0, n, 32):
+            n_block = min(32, n - first)
+            dgemm(
+                b"T", b"N", &n_rows, &n_block, &d, &alpha, <double *> &X[0, 0], &d, <double *> &X[first, 0], &d, &beta,
+                &products[0], &n_rows,
+            )
+            for i in range(n_block):
+                compute_row(&products[i * n], squares[first + i], &squares[0], gamma, &out[first + i, 0], n)
+                out[first + i, first + i] = 1
