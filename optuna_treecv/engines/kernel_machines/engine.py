@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 from math import isqrt
+from threading import local
 
 from sklearn.base import is_classifier
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -78,6 +79,9 @@ def _find_reason_declined(request: Request, parts: Parts) -> str:
         has_weights=request.metadata.weights is not None,
         n_outputs=count_targets(data.y),
     )
+    is_multiclass = is_classifier(last) and len(data.classes()) > 2
+    if is_multiclass and getattr(last, "decision_function_shape", "ovr") != "ovr":
+        return "its decision function has a column per pair of classes"
     limit = request.settings.room.max_bytes or _MAX_BYTES
     if _BYTES_PER_ENTRY * data.n_rows**2 > limit:
         n_rows = isqrt(limit // _BYTES_PER_ENTRY)
@@ -95,6 +99,8 @@ class KernelPlan(PerFoldPlan):
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
+        #: The memory of each thread, which is kept for later trials.
+        self.workspaces = local()
         self.capabilities = Capabilities(
             free_parameters=parts.parameters,
             shared_parameters=parts.parameters,

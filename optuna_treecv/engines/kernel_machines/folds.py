@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +19,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
+from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
 from optuna_treecv.engines.kernel_machines.kernels.gram import rbf_gram
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import lay_out
@@ -28,7 +30,6 @@ from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.fits import make_fold_task
 from optuna_treecv.plans.fits import order_in_tree
-from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import as_codes
@@ -57,12 +58,27 @@ class KeepRows(BaseEstimator):
         return self
 
 
+class Workspace:
+    """The memory of one thread for a Gram matrix and for the solver of dual problems."""
+
+    def __init__(self) -> None:
+        self.solver = DualSolver()
+        self._buffer = np.empty(0)
+
+    def gram(self, n: int) -> Array:
+        """Return an array of shape (n, n), in the memory of the previous one."""
+        if len(self._buffer) < n * n:
+            self._buffer = np.empty(n * n)
+        return self._buffer[: n * n].reshape(n, n)
+
+
 class KernelFolds(Family):
     """Candidates of one kernel machine that differ only in its free parameters.
 
     Parameters
     ----------
-    plan : JointPlan
+    plan : PerFoldPlan
+        A plan with ``workspaces``, the memory of each thread.
     repeat : Repeat
     rows : PreparedRows
         Only their ``classes`` are read.
@@ -74,7 +90,7 @@ class KernelFolds(Family):
 
     def __init__(
         self,
-        plan: JointPlan,
+        plan: Any,
         repeat: Repeat,
         rows: PreparedRows,
         candidates: Sequence[Candidate],
@@ -86,6 +102,7 @@ class KernelFolds(Family):
         if rows.classes is not None:
             self._y = as_codes(self._y, rows.classes)
         self._weights = request.metadata.weights
+        self._workspaces = plan.workspaces
         self._data_key = request.cross_validation.data_key()[0]
         self._is_stateless = not any(map(why_not_rowwise, parts.steps))
         scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
@@ -116,8 +133,17 @@ class KernelFolds(Family):
         return False
 
     @abstractmethod
-    def compute_gram(self, estimator: Estimator, X: Features, X_train: Features) -> Array:
-        """Return the Gram matrix of the rows X, with the kernel for these training rows."""
+    def compute_gram(
+        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+    ) -> None:
+        """Compute the Gram matrix of the rows X, with the kernel for these training rows."""
+
+    def _workspace(self) -> Workspace:
+        """Return the memory of this thread."""
+        if not hasattr(self._workspaces, "of_thread"):
+            self._workspaces.of_thread = Workspace()
+        workspace: Workspace = self._workspaces.of_thread
+        return workspace
 
     def sort_rows(self, rows: Array) -> Array:
         """Return the order that these rows shall have in the Gram matrix."""
@@ -220,7 +246,8 @@ class KernelFolds(Family):
         if len(test):
             stack = sparse.vstack if sparse.issparse(X_train) else np.concatenate
             X = stack([X_train, X_test])
-        gram = self.compute_gram(estimator, take_rows(X, order), X_train)
+        gram = self._workspace().gram(len(rows))
+        self.compute_gram(estimator, take_rows(X, order), X_train, gram)
         return gram, rows[order], (position[: len(train)], position[len(train) :])
 
     def _transform(
@@ -248,14 +275,12 @@ class KernelFolds(Family):
         return transformed
 
 
-def compute_kernel(name: str, X: Features, **params: Opaque) -> Array:
-    """Return the Gram matrix of rows, with a kernel of scikit-learn and its parameters."""
+def compute_kernel(name: str, X: Features, out: Array, **params: Opaque) -> None:
+    """Compute the Gram matrix of rows, with a kernel of scikit-learn and its parameters."""
     if name == "rbf" and not sparse.issparse(X):
-        gram = np.empty((len(X), len(X)))
-        rbf_gram(X, params["gamma"], gram)
-        return gram
-    gram = pairwise_kernels(X, metric=name, filter_params=True, **params)
-    return np.ascontiguousarray(gram, np.float64)
+        rbf_gram(X, params["gamma"], out)
+    else:
+        out[:] = pairwise_kernels(X, metric=name, filter_params=True, **params)
 
 
 def _as_numbers(X: Features) -> Features:

@@ -33,13 +33,15 @@ class KernelRidgeFolds(KernelFolds):
             return "its kernel is a function"
         return "X holds kernel values" if estimator.kernel == "precomputed" else ""
 
-    def compute_gram(self, estimator: Estimator, X: Features, X_train: Features) -> Array:
-        """Return the Gram matrix of the rows X."""
+    def compute_gram(
+        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+    ) -> None:
+        """Compute the Gram matrix of the rows X."""
         gamma = estimator.gamma
         if gamma is None and estimator.kernel in ("rbf", "poly", "sigmoid", "laplacian"):
             gamma = 1 / X.shape[1]
         params = {"degree": estimator.degree, "coef0": estimator.coef0}
-        return compute_kernel(estimator.kernel, X, gamma=gamma, **params)
+        compute_kernel(estimator.kernel, X, out, gamma=gamma, **params)
 
     def predict_folds(
         self,
@@ -73,12 +75,14 @@ class GaussianProcessFolds(KernelFolds):
             return "GaussianProcessRegressor does not support sample weights"
         return ""
 
-    def compute_gram(self, estimator: Estimator, X: Features, X_train: Features) -> Array:
-        """Return the Gram matrix of the rows X."""
+    def compute_gram(
+        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+    ) -> None:
+        """Compute the Gram matrix of the rows X."""
         kernel = estimator.kernel
         if kernel is None:
             kernel = ConstantKernel(1.0, "fixed") * RBF(1.0, "fixed")
-        return np.ascontiguousarray(kernel(X), np.float64)
+        out[:] = kernel(X)
 
     def predict_folds(
         self,

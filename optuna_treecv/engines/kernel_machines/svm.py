@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations
-from threading import local
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from sklearn.utils.multiclass import _ovr_decision_function
 from optuna_treecv.engines.kernel_machines.folds import compute_kernel
 from optuna_treecv.engines.kernel_machines.folds import KernelFolds
 from optuna_treecv.engines.kernel_machines.folds import Split
-from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.types import Array
@@ -81,10 +79,11 @@ class Solution(NamedTuple):
     Attributes
     ----------
     coefs : ndarray of shape (n,)
-        The coefficients b; NaN if the solver does not converge.
+        The coefficients b.
     gradient : ndarray of shape (n,)
         K b - targets; empty if it has not been computed.
     intercept : float
+        NaN if the solver does not converge.
     C : float
         The C of the problem that was solved. It is smaller than that of the candidate if no
         coefficient is at its bound, because a larger C has the same solution.
@@ -126,7 +125,6 @@ class SVMFolds(KernelFolds):
     """``SVC`` or ``SVR`` on all folds, for all values of C, gamma and epsilon."""
 
     parameters = ("C", "gamma", "epsilon")
-    _local = local()
 
     @classmethod
     def why_not(cls, estimator: Estimator, facts: Facts) -> str:
@@ -153,8 +151,10 @@ class SVMFolds(KernelFolds):
         """Return whether gamma depends on the training rows."""
         return estimator.kernel != "linear" and estimator.gamma == "scale"
 
-    def compute_gram(self, estimator: Estimator, X: Features, X_train: Features) -> Array:
-        """Return the Gram matrix of the rows X, with the kernel for these training rows."""
+    def compute_gram(
+        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+    ) -> None:
+        """Compute the Gram matrix of the rows X, with the kernel for these training rows."""
         gamma, variance = estimator.gamma, 1.0
         if gamma == "scale":
             is_dense = isinstance(X_train, np.ndarray)
@@ -163,7 +163,7 @@ class SVMFolds(KernelFolds):
         if isinstance(gamma, str):
             gamma = 1 / (X.shape[1] * variance) if variance else 1.0
         params = {"degree": estimator.degree, "coef0": estimator.coef0}
-        return compute_kernel(estimator.kernel, X, gamma=float(gamma), **params)
+        compute_kernel(estimator.kernel, X, out, gamma=float(gamma), **params)
 
     def sort_rows(self, rows: Array) -> Array:
         """Return the order of the classes, so that the rows of each class are consecutive."""
@@ -286,12 +286,6 @@ class SVMFolds(KernelFolds):
             start = stop
         return values
 
-    def _solver(self) -> DualSolver:
-        """Return the solver of this thread."""
-        if not hasattr(self._local, "solver"):
-            self._local.solver = DualSolver()
-        return self._local.solver
-
     def _solve(
         self,
         problem: Problem,
@@ -308,11 +302,11 @@ class SVMFolds(KernelFolds):
             _GAP * max(1, C * weights.max() / 1e3, problem.scale), float(estimator.tol)
         )
         epsilon = float(getattr(estimator, "epsilon", 0))
-        reached, intercept = self._solver().solve(
+        reached, intercept = self._workspace().solver.solve(
             problem.gram, problem.targets, lower, upper, epsilon, coefs, gradient, tol
         )
         if gap is None and not reached <= tol:
-            coefs[:] = gradient[:] = np.nan
+            intercept = np.nan
         return Solution(coefs, gradient, intercept, C)
 
     def _solve_path(
@@ -360,7 +354,7 @@ class SVMFolds(KernelFolds):
         coefs, gradient = solution.coefs.copy(), solution.gradient.copy()
         is_at_bound = np.abs(coefs) >= solution.C * weights
         changes = np.where(is_at_bound, coefs * (C / solution.C - 1), 0)
-        self._solver().move(problem.gram, changes, coefs, gradient)
+        self._workspace().solver.move(problem.gram, changes, coefs, gradient)
         return Solution(coefs, gradient, 0.0, C)
 
     def _solve_from(
@@ -378,18 +372,15 @@ class SVMFolds(KernelFolds):
         coefs = np.empty((len(starts), len(weights)))
         for row, start in zip(coefs, starts, strict=True):
             np.clip(start.coefs, *problem.bounds(start.C * weights), out=row)
-        gradients = None
-        if not starts[0].gradient.size:
-            gradients = coefs @ problem.gram - problem.targets
         solutions = []
         for number, (estimator, start) in enumerate(zip(estimators, starts, strict=True)):
             key = float(getattr(estimator, "epsilon", 0)), start.C
             if key not in cached:
-                if gradients is None:
+                if start.gradient.size:
                     b, gradient = start.coefs.copy(), start.gradient.copy()
-                    self._solver().move(problem.gram, coefs[number] - b, b, gradient)
                 else:
-                    gradient = gradients[number]
+                    b, gradient = np.zeros(len(weights)), -problem.targets
+                self._workspace().solver.move(problem.gram, coefs[number] - b, b, gradient)
                 begin = Solution(coefs[number], gradient, 0.0, start.C)
                 cached[key] = self._solve(problem, weights, estimator, start.C, begin)
             solution = cached[key]

@@ -4,15 +4,15 @@ For the Gram matrix K, targets y and coefficients b, the problem is
 
     minimise  b'Kb / 2 - y'b + epsilon sum_i |b_i|   with  sum_i b_i = 0  and  lower <= b <= upper.
 
-For SVC, y_i is 1 or -1, epsilon is 0, and b_i = y_i alpha_i lies between 0 and y_i C. For SVR, b_i = alpha_i - alpha_i*
-lies between -C and C. The gradient g = Kb - y has no term of epsilon. A variable is free if it is between its bounds
-and, with an epsilon above 0, is not 0 either.
+For SVC, y_i is 1 or -1, epsilon is 0, and b_i = y_i alpha_i lies between 0 and y_i C. For SVR, b_i is the
+difference of alpha_i and alpha_i* and lies between -C and C. The gradient g = Kb - y has no term of epsilon. A
+variable is free if it is between its bounds and, with an epsilon above 0, is not 0 either.
 
-Sequential minimal optimisation (SMO) changes two variables per step, which are chosen by second-order information (Fan,
-Chen & Lin 2005, "Working set selection using second order information for training support vector machines", JMLR 6).
-It finds the free variables fast, but converges slowly for a large C. A Newton step on the free variables finds their
-minimum at once, if none of them meets a bound. Otherwise, it stops there, keeps this variable at its bound, and goes on
-with the others.
+Sequential minimal optimisation (SMO) changes two variables per step, which are chosen by second-order information
+(Fan, Chen & Lin 2005, "Working set selection using second order information for training support vector machines",
+JMLR 6). It finds the free variables fast, but converges slowly for a large C. A Newton step on the free variables
+finds their minimum at once, if none of them meets a bound. Otherwise, it stops there, keeps this variable at its
+bound, and goes on with the others.
 """
 
 from libc.math cimport INFINITY
@@ -166,7 +166,7 @@ cdef class DualSolver:
         """
         cdef Variables all
         cdef extremes found
-        cdef Py_ssize_t i, round_number
+        cdef Py_ssize_t i, _round
         cdef double moved = 0, gap = INFINITY, intercept = 0
         self.set_variables(&all, K, lower, upper, coefs, gradient)
         self.epsilon = epsilon
@@ -179,7 +179,7 @@ cdef class DualSolver:
             self.min_curvature = max(MIN_CURVATURE * self.largest, 1e-300)
             moved += self.restore_sum(&all)
             moved += self.run_smo(&all, tol, <Py_ssize_t> (STEPS_ON_ALL * all.n), &found)
-            for round_number in range(MAX_ROUNDS):
+            for _round in range(MAX_ROUNDS):
                 gap = found.high - found.low
                 if gap <= tol:
                     if moved * self.largest * 1e-15 <= DRIFT * tol:
@@ -352,10 +352,10 @@ cdef class DualSolver:
 
     cdef double alternate(self, Variables *v, double tol) noexcept nogil:
         """Alternate SMO and Newton phases until the gap is at most ``tol``; return the size of the changes."""
-        cdef Py_ssize_t n_steps = <Py_ssize_t> (STEPS_ON_SET * v.n) + 10, phase
+        cdef Py_ssize_t n_steps = <Py_ssize_t> (STEPS_ON_SET * v.n) + 10, _phase
         cdef double moved = 0, n_free
         cdef extremes found
-        for phase in range(MAX_PHASES):
+        for _phase in range(MAX_PHASES):
             moved += self.run_smo(v, tol, n_steps, &found)
             if found.high - found.low <= tol:
                 break
@@ -375,7 +375,7 @@ cdef class DualSolver:
         sigma I, the second term has no effect on d, since sum d = 0. It makes A well-conditioned if K_FF is singular
         only in a direction that the constraint excludes, as with a linear kernel.
         """
-        cdef Py_ssize_t i, j, refinement, n, k
+        cdef Py_ssize_t i, j, _refinement, n, k
         cdef double t, before, after, total = 0
         cdef double *V
         cdef bint is_complete = False
@@ -400,7 +400,7 @@ cdef class DualSolver:
             return False
         self.S[0] = sqrt(total)
         before = self.range_of_residuals(v)
-        for refinement in range(6):
+        for _refinement in range(6):
             for i in range(n):
                 j = self.indices[i]
                 self.start[i] = v.b[j]
