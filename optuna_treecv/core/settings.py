@@ -145,7 +145,8 @@ class Settings:
         one ensemble per fold gives the scores of all smaller ones. "forest" grows the trees of all
         folds jointly, for ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models
         incrementally along a tree; for time series it is a chain, in which one model walks
-        forward. "fit" calls ``fit`` of any estimator on each fold's training rows. "auto", the default, uses the first
+        forward. "fit" calls ``fit`` of any estimator on each fold's training rows. "auto", the
+        default, uses the first
         of these methods that is possible and gives the same models as ``fit``. "standard" is k
         trainings from scratch of one pass each, the baseline of the paper; for decision trees, k
         trees that are grown one by one. "holdout" is "auto" on the first fold alone. "progressive"
