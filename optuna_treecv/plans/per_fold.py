@@ -1,12 +1,15 @@
 """Joint plans whose transformers are refitted on the training rows of each fold."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 
+from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
+from optuna_treecv.core.request import Request
 from optuna_treecv.estimators.base import divided
 from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.plans.family import Family
@@ -16,36 +19,11 @@ from optuna_treecv.preprocessing.parts import steps_before
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.layout import RowLayout
 from optuna_treecv.types import Array
-from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
 
 
-def split_estimator(
-    estimator: Estimator, families: Mapping[type, type[Family]], unsupported: str
-) -> Parts | str:
-    """Return the transformers and the last step, or the reason why the last step is unsupported.
-
-    All transformers are supported, because they are fitted per fold.
-
-    Parameters
-    ----------
-    estimator : estimator
-    families : mapping of type to type
-    unsupported : str
-        The reason, in which ``{}`` stands for the name of the class.
-    """
-    prefix, last = divided(estimator)
-    if type(last) not in families:
-        return unsupported.format(type(last).__name__)
-    steps = tuple(step for _, step in steps_before(estimator))
-    return Parts(steps, None, last, families[type(last)], prefix, {})
-
-
 class PerFoldPlan(JointPlan):
-    """A joint plan that reads the rows as given, after transformers that are fitted per fold.
-
-    Invalid parameters are reported by the errors of scikit-learn's ``fit``.
-    """
+    """A joint plan that reads the rows as given, after transformers that are fitted per fold."""
 
     def free_values(self, candidate: Candidate, repeat: Repeat) -> object:
         """Return the values of the free parameters, with the seed if a transformer needs one."""
@@ -69,3 +47,41 @@ class PerFoldPlan(JointPlan):
 
         layout, name = RowLayout(target=target), b"numbers of rows"
         return self.request.cross_validation.rows_in(layout, repeat, row_indices, name)
+
+
+def plan_per_fold(
+    request: Request,
+    plan: type[PerFoldPlan],
+    families: Mapping[type, type[Family]],
+    unsupported: str,
+    find_reason: Callable[[Request, Parts], str],
+) -> PerFoldPlan | Declined:
+    """Return a plan for an estimator after any transformers, or the reason why it is declined.
+
+    Parameters
+    ----------
+    request : Request
+    plan : type
+        The class of the plan.
+    families : mapping of type to type
+        The family of each supported class. Subclasses are not supported.
+    unsupported : str
+        The reason why another class is declined, in which ``{}`` stands for its name.
+    find_reason : callable
+        (request, parts) -> the reason why a supported estimator is declined, or "".
+    """
+    estimator = request.estimator
+    prefix, last = divided(estimator)
+    family = families.get(type(last))
+    reason, free = unsupported.format(type(last).__name__), estimator.get_params()
+    if family is not None:
+        steps = tuple(step for _, step in steps_before(estimator))
+        parts = Parts(steps, None, last, family, prefix, {})
+        reason, free = find_reason(request, parts), parts.parameters
+        if not reason:
+            return plan(request, parts)
+    advice = (
+        f"method={plan.name!r} cannot evaluate this estimator, because {reason}; use "
+        "method='auto' instead."
+    )
+    return Declined(reason, advice, free, 0 if family is None else 2)

@@ -62,7 +62,7 @@ from optuna_treecv.search.scores import SearchScores
 _GROWING_METHODS = frozenset({"boosting", "bagging"})
 
 # The methods whose scores are equal to those of fits that have converged.
-_CONVERGED_METHODS = frozenset({"exact", "newton", "kernel"})
+_CONVERGED_METHODS = frozenset({"exact", "newton"})
 
 #: All methods that are guaranteed to give scikit-learn's scores.
 EQUIVALENT_METHODS = frozenset({"neighbors"}) | _CONVERGED_METHODS | _GROWING_METHODS

@@ -1,4 +1,4 @@
-"""The contract of engines, for estimators of each engine but ``trees``.
+"""The contract of engines, for estimators of each engine but ``trees`` and ``kernel_machines``.
 
 The tests are those of ``optuna_treecv.testing.EngineContract``. The bins of trees that are grown
 together are those of all rows, so that their scores are not those of fits: see ``trees/``.

@@ -25,7 +25,7 @@ from optuna_treecv.plans.family import Facts
 from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.plans.per_fold import PerFoldPlan
-from optuna_treecv.plans.per_fold import split_estimator
+from optuna_treecv.plans.per_fold import plan_per_fold
 from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.scoring.metrics import response_of
@@ -41,24 +41,15 @@ FAMILIES: Mapping[type, type[KernelFolds]] = {
 # The limit of the memory for matrices in bytes, unless max_memory is given.
 _MAX_BYTES = 2**32
 
-# The bytes per thread that matrices take for n rows, divided by n^2: the Gram matrix, that of a
-# working set and a factor.
-_BYTES_PER_ENTRY = 20
+# The bytes that matrices take in each thread for n rows, divided by n^2: the Gram matrix and up to
+# three matrices of the solver.
+_BYTES_PER_ENTRY = 32
 
 
 def plan_kernel_machine(request: Request) -> Plan | Declined:
     """Return a plan for a kernel machine, or the reason why it is declined."""
-    estimator = request.estimator
-    parts = split_estimator(estimator, FAMILIES, "{} is not a supported kernel machine")
-    reason = parts if isinstance(parts, str) else _find_reason_declined(request, parts)
-    if isinstance(parts, str) or reason:
-        advice = (
-            f"method='kernel' cannot evaluate this estimator, because {reason}; use "
-            "method='auto' instead."
-        )
-        free = estimator.get_params() if isinstance(parts, str) else parts.parameters
-        return Declined(reason, advice, free, 0 if isinstance(parts, str) else 2)
-    return KernelPlan(request, parts)
+    unsupported = "{} is not a supported kernel machine"
+    return plan_per_fold(request, KernelPlan, FAMILIES, unsupported, _find_reason_declined)
 
 
 def _find_reason_declined(request: Request, parts: Parts) -> str:
@@ -72,6 +63,8 @@ def _find_reason_declined(request: Request, parts: Parts) -> str:
         return why
     if "predict_proba" in [response_of(metric, last) for metric in request.scoring.metrics]:
         return f"{type(last).__name__} does not predict probabilities"
+    if is_classifier(last) and data.y.ndim > 1:
+        return "y has several columns"
     n_trained, n_of_class = request.cross_validation.smallest_training_set(is_classifier(last))
     facts = Facts(
         n_trained=n_trained,
@@ -79,21 +72,23 @@ def _find_reason_declined(request: Request, parts: Parts) -> str:
         has_weights=request.metadata.weights is not None,
         n_outputs=count_targets(data.y),
     )
+    if why := parts.family.why_not(last, facts):
+        return why
     is_multiclass = is_classifier(last) and len(data.classes()) > 2
     if is_multiclass and getattr(last, "decision_function_shape", "ovr") != "ovr":
         return "its decision function has a column per pair of classes"
     limit = request.settings.room.max_bytes or _MAX_BYTES
-    if _BYTES_PER_ENTRY * data.n_rows**2 > limit:
-        n_rows = isqrt(limit // _BYTES_PER_ENTRY)
+    n_rows = isqrt(limit // (_BYTES_PER_ENTRY * request.settings.n_threads))
+    if data.n_rows > n_rows:
         return f"Gram matrices of at most {n_rows:,} rows fit in {limit / 1e9:.3g} GB of memory"
-    return parts.family.why_not(last, facts)
+    return ""
 
 
 class KernelPlan(PerFoldPlan):
     """The plan of kernel machines on Gram matrices."""
 
     name = "kernel"
-    reason = "candidates share Gram matrices, and folds start from the solution with all rows"
+    reason = "candidates share Gram matrices"
     reason_not_finite = "the solver does not converge in a fold"
     reason_failed = "its folds cannot be computed from Gram matrices"
 
@@ -115,7 +110,8 @@ class KernelPlan(PerFoldPlan):
         self, repeat: Repeat, rows: PreparedRows, candidates: Sequence[Candidate], method: str = ""
     ) -> KernelFolds:
         """Return candidates bound to the rows of a repeat."""
-        return self.parts.family(self, repeat, rows, candidates, method)  # type: ignore[call-arg,arg-type,return-value]
+        family = FAMILIES[type(self.parts.last)]
+        return family(self, self.workspaces, repeat, rows, candidates, method)
 
     def cost(self) -> str:
         """Return the sentences about the cost, for ``explain()``."""

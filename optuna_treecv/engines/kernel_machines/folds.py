@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from threading import local
 
 import numpy as np
 from scipy import sparse
@@ -30,6 +30,7 @@ from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.plans.family import Family
 from optuna_treecv.plans.fits import make_fold_task
 from optuna_treecv.plans.fits import order_in_tree
+from optuna_treecv.plans.per_fold import PerFoldPlan
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import as_codes
@@ -44,6 +45,9 @@ from optuna_treecv.types import Opaque
 
 # The maximum size in bytes of the transformed rows of all folds that are cached for other kernels.
 _MAX_BYTES = 2**27
+
+# With fewer folds, their problems are not started from the solutions with all rows.
+_MIN_FOLDS = 4
 
 #: The training rows and the test rows of a fold, as indices of rows of the Gram matrix.
 Split = tuple[Array, Array]
@@ -66,7 +70,7 @@ class Workspace:
         self._buffer = np.empty(0)
 
     def gram(self, n: int) -> Array:
-        """Return an array of shape (n, n), in the memory of the previous one."""
+        """Return an array of shape (n, n), which overwrites the previous one if it fits."""
         if len(self._buffer) < n * n:
             self._buffer = np.empty(n * n)
         return self._buffer[: n * n].reshape(n, n)
@@ -78,7 +82,8 @@ class KernelFolds(Family):
     Parameters
     ----------
     plan : PerFoldPlan
-        A plan with ``workspaces``, the memory of each thread.
+    workspaces : threading.local
+        Holds the ``Workspace`` of each thread, for later trials too.
     repeat : Repeat
     rows : PreparedRows
         Only their ``classes`` are read.
@@ -90,7 +95,8 @@ class KernelFolds(Family):
 
     def __init__(
         self,
-        plan: Any,
+        plan: PerFoldPlan,
+        workspaces: local,
         repeat: Repeat,
         rows: PreparedRows,
         candidates: Sequence[Candidate],
@@ -98,11 +104,11 @@ class KernelFolds(Family):
     ) -> None:
         request, parts = plan.request, plan.parts
         self._cut, self._classes = repeat.cut, rows.classes
-        self._X, self._y = request.data.X, request.data.y
+        self._y = request.data.y
         if rows.classes is not None:
             self._y = as_codes(self._y, rows.classes)
         self._weights = request.metadata.weights
-        self._workspaces = plan.workspaces
+        self._workspaces = workspaces
         self._data_key = request.cross_validation.data_key()[0]
         self._is_stateless = not any(map(why_not_rowwise, parts.steps))
         scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
@@ -118,6 +124,8 @@ class KernelFolds(Family):
         super().__init__(lasts, rows, None, request.settings.n_threads)
 
     def _bind(self, estimators: Sequence[Estimator]) -> None:
+        for estimator in estimators:
+            estimator._validate_params()  # raises the error of scikit-learn's fit
         self._estimators = estimators
 
     def response(self, outputs: Array, method: str) -> Array:
@@ -185,11 +193,11 @@ class KernelFolds(Family):
             groups.setdefault(self._kernel_name(estimator), []).append(number)
         for numbers in groups.values():
             estimators = [self._estimators[number] for number in numbers]
-            if self._shares_gram(estimators[0]):
+            if self._is_stateless and not self.depends_on_rows(estimators[0]):
                 predicted = self._predict_from_one_gram(estimators, n_chunks)
             else:
                 starts = None
-                if n_chunks >= 4:
+                if n_chunks >= _MIN_FOLDS:
                     gram, rows = self._make_gram(None, estimators[0])[:2]
                     starts = self.find_starts(gram, rows, estimators)
                     del gram
@@ -204,11 +212,7 @@ class KernelFolds(Family):
 
     def _kernel_name(self, estimator: Estimator) -> str:
         """Return a name that is equal for candidates with equal Gram matrices."""
-        names = [name for name in ("gamma",) if hasattr(estimator, name)]
-        return repr([getattr(estimator, name) for name in names])
-
-    def _shares_gram(self, estimator: Estimator) -> bool:
-        return self._is_stateless and not self.depends_on_rows(estimator)
+        return repr(getattr(estimator, "gamma", None))
 
     def _predict_from_one_gram(
         self, estimators: Sequence[Estimator], n_chunks: int
@@ -220,7 +224,7 @@ class KernelFolds(Family):
         for chunk in range(n_chunks):
             train, test = self._cut.split(chunk).train_rows(), self._cut.test_rows(chunk)
             splits.append((position[train], position[test]))
-        starts = self.find_starts(gram, rows, estimators) if n_chunks >= 4 else None
+        starts = self.find_starts(gram, rows, estimators) if n_chunks >= _MIN_FOLDS else None
         yield from self.predict_folds(gram, rows, splits, estimators, starts)
 
     def _predict_chunk(self, estimators: Sequence[Estimator], starts: Opaque, chunk: int) -> Array:
@@ -291,5 +295,7 @@ def _as_numbers(X: Features) -> Features:
     else:
         X = values = np.ascontiguousarray(X, np.float64)
     if not np.isfinite(values).all():
-        raise ValueError("X has NaN or infinity after the transformers")
+        raise ValueError(
+            "X must be finite after the transformers, got NaN or infinity; use an imputer instead."
+        )
     return X

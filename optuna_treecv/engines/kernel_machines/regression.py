@@ -55,6 +55,11 @@ class KernelRidgeFolds(KernelFolds):
         weights = None if self._weights is None else self._weights[rows]
         targets = np.asarray(self._y[rows], np.float64).reshape(len(rows), -1)
         alphas = np.array([estimator.alpha for estimator in estimators], np.float64)
+        if weights is not None and not all(weights[train].any() for train, _ in splits):
+            raise ValueError(
+                "sample_weight must have a positive weight in each training set, but all weights "
+                "of one of them are 0."
+            )
         yield from predict_folds(gram, targets, weights, alphas, splits)
 
 
@@ -94,8 +99,8 @@ class GaussianProcessFolds(KernelFolds):
     ) -> Iterator[Array]:
         """Yield the predictions for the test rows of each split.
 
-        The targets are those of a training set less their mean if ``normalize_y`` is True. With
-        the prediction f, which is linear in them, f(y - mean) + mean = f(y) + mean (1 - f(1)).
+        If ``normalize_y`` is True, the mean of the training targets is subtracted from y. The
+        predictions f are linear in y, so that f(y - mean) + mean = f(y) + mean (1 - f(1)).
         """
         targets = np.asarray(self._y[rows], np.float64).reshape(len(rows), -1)
         alphas = np.array([estimator.alpha for estimator in estimators], np.float64)

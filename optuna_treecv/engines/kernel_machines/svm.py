@@ -1,7 +1,7 @@
 """Support vector machines (``SVC``, ``SVR``): each fold starts from the solution with all rows.
 
-With all rows, problems are solved along a fixed path of C, from candidate to candidate only if a
-smaller C of this path precedes. A solution therefore does not depend on the other candidates.
+With all rows, each candidate is solved along a fixed path of C: from the smallest value of the
+path to the largest one that is at most C / 2. A solution therefore does not depend on other candidates.
 """
 
 from collections.abc import Iterator
@@ -136,12 +136,16 @@ class SVMFolds(KernelFolds):
             return "its kernel is not positive semi-definite for a negative coef0"
         if kernel == "precomputed":
             return "X holds kernel values"
+        if estimator.C == np.inf:
+            return "C is infinite"
         if estimator.max_iter != -1:
             return "max_iter limits its solver"
         if getattr(estimator, "probability", False) is True:
             return "probability is True"
         if getattr(estimator, "break_ties", False) and estimator.decision_function_shape != "ovr":
             return "break_ties is True, which needs decision_function_shape='ovr'"
+        if facts.n_outputs > 1:
+            return "there are several targets"
         if facts.n_of_class < 1:
             return "a training set has no row of a class"
         return ""
@@ -268,7 +272,10 @@ class SVMFolds(KernelFolds):
         train, test = split
         weights = problem.select(self._weigh(rows, train, estimators[0]))
         if self._classes is not None and len(np.unique(problem.targets[weights > 0])) < 2:
-            raise ValueError("a training set has no row of a class with a positive weight")
+            raise ValueError(
+                "sample_weight and class_weight must give each class a positive weight in each "
+                "training set, but a class has weight 0 in one of them."
+            )
         if starts is None:
             solutions = self._solve_path(problem, weights, estimators)
         else:

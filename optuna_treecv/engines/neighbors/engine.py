@@ -45,7 +45,7 @@ from optuna_treecv.plans.fits import make_fold_task
 from optuna_treecv.plans.fits import order_in_tree
 from optuna_treecv.plans.joint import why_not_scored
 from optuna_treecv.plans.per_fold import PerFoldPlan
-from optuna_treecv.plans.per_fold import split_estimator
+from optuna_treecv.plans.per_fold import plan_per_fold
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import as_codes
@@ -96,18 +96,9 @@ _MIN_NEIGHBORS_DEFINE_BY_RUN = 31
 
 def plan_neighbors(request: Request) -> Plan | Declined:
     """Return a plan for a nearest-neighbours estimator, or the reason why it is declined."""
-    estimator = request.estimator
     families: dict[type, type[Family]] = dict.fromkeys(_KINDS, NeighborFolds)
-    parts = split_estimator(estimator, families, "{} does not search for nearest neighbours")
-    reason = parts if isinstance(parts, str) else _find_reason_declined(request, parts)
-    if isinstance(parts, str) or reason:
-        advice = (
-            f"method='neighbors' cannot evaluate this estimator, because {reason}; use "
-            "method='auto' instead."
-        )
-        free = estimator.get_params() if isinstance(parts, str) else parts.parameters
-        return Declined(reason, advice, free, 0 if isinstance(parts, str) else 2)
-    return NeighborsPlan(request, parts)
+    unsupported = "{} does not search for nearest neighbours"
+    return plan_per_fold(request, NeighborsPlan, families, unsupported, _find_reason_declined)
 
 
 def _find_reason_declined(request: Request, parts: Parts) -> str:
@@ -124,7 +115,10 @@ def _find_reason_declined(request: Request, parts: Parts) -> str:
 
 
 class NeighborsPlan(PerFoldPlan):
-    """The plan of one neighbour search per fold."""
+    """The plan of one neighbour search per fold.
+
+    Invalid parameters are reported by the errors of scikit-learn's ``fit``.
+    """
 
     name = "neighbors"
     reason = "one search for neighbours serves all values of n_neighbors and weights"

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
+from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
@@ -13,6 +15,8 @@ from sklearn.svm import SVC
 from sklearn.svm import SVR
 
 from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import tree_cross_validate
+from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
 
 X = np.random.default_rng(0).normal(size=(120, 4))
@@ -58,6 +62,53 @@ def test_predictions_equal_those_of_fits(estimator, y):
     ours = tree_cross_val_predict(estimator, X, y, **options)
     theirs = cross_val_predict(estimator, X, y, cv=FOLDS, method=method)
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "estimator", [SVC(C=-1), SVC(gamma=-1.0), SVR(epsilon=-1.0), KernelRidge(alpha=-1)]
+)
+def test_invalid_parameters_are_refused_as_by_fit(estimator):
+    y = NUMBERS > 0 if isinstance(estimator, SVC) else NUMBERS
+    with pytest.raises(ValueError, match="parameter of") as ours:
+        tree_cross_validate(estimator, X, y, cv=FOLDS, method="kernel")
+    with pytest.raises(ValueError, match="parameter of") as theirs:
+        estimator.fit(X, y)
+    assert str(ours.value) == str(theirs.value)
+
+
+@pytest.mark.parametrize("estimator", [SVC(tol=1e-6), SVR(tol=1e-6), KernelRidge(kernel="rbf")])
+def test_weighted_and_sparse_rows(estimator):
+    y = NUMBERS > 0 if isinstance(estimator, SVC) else NUMBERS
+    weights = np.random.default_rng(1).exponential(size=len(X))
+    weights[:10] = 0
+    rows = sparse.csr_array(X * (X > 0))
+    method = "decision_function" if isinstance(estimator, SVC) else "predict"
+    ours = tree_cross_val_predict(
+        estimator,
+        rows,
+        y,
+        cv=FOLDS,
+        method="kernel",
+        response_method=method,
+        sample_weight=weights,
+    )
+    for train, test in FOLDS.split(X):
+        fitted = clone(estimator).fit(rows[train], y[train], sample_weight=weights[train])
+        np.testing.assert_allclose(ours[test], getattr(fitted, method)(rows[test]), atol=1e-4)
+
+
+def test_a_candidate_has_the_same_bits_alone_and_in_a_search():
+    grid = {"svc__C": [0.1, 1.0, 30.0, 1000.0], "svc__gamma": [0.1, 1.0]}
+    pipeline, options = make_pipeline(StandardScaler(), SVC()), {"cv": FOLDS, "method": "kernel"}
+    search = TreeCVSearchCV(
+        pipeline, param_grid=grid, scoring="roc_auc", refit=False, **options
+    ).fit(X, NUMBERS > 0)
+    for params, score in zip(
+        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+    ):
+        pipeline.set_params(**params)
+        alone = tree_cross_validate(pipeline, X, NUMBERS > 0, scoring="roc_auc", **options)
+        assert alone.mean == score
 
 
 def test_the_test_rows_have_no_effect_on_their_models():

@@ -1,1 +1,1 @@
-"""Searches for the nearest rows, by products of matrices."""
+"""The solver of dual problems, and the Gram matrix of the RBF kernel."""
