@@ -1,7 +1,8 @@
 """Support vector machines (``SVC``, ``SVR``): each fold starts from the solution with all rows.
 
 With all rows, each candidate is solved along a fixed path of C: from the smallest value of the
-path to the largest one that is at most C / 2. A solution therefore does not depend on other candidates.
+path to the largest one that is at most C / 2. A solution therefore does not depend on other
+candidates.
 """
 
 from collections.abc import Iterator
