@@ -111,7 +111,7 @@ class KernelPlan(PerFoldPlan):
     ) -> KernelFolds:
         """Return candidates bound to the rows of a repeat."""
         family = FAMILIES[type(self.parts.last)]
-        return family(self, self.workspaces, repeat, rows, candidates, method)
+        return family(self.request, self.parts, self.workspaces, repeat, rows, candidates, method)
 
     def cost(self) -> str:
         """Return the sentences about the cost, for ``explain()``."""

@@ -19,6 +19,7 @@ from sklearn.metrics.pairwise import pairwise_kernels
 from optuna_treecv.caching.keys import digest
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
+from optuna_treecv.core.request import Request
 from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
 from optuna_treecv.engines.kernel_machines.kernels.gram import rbf_gram
 from optuna_treecv.estimators.base import last_step
@@ -28,9 +29,9 @@ from optuna_treecv.numerics.moments import Chunks
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.numerics.moments import TestedChunks
 from optuna_treecv.plans.family import Family
+from optuna_treecv.plans.family import Parts
 from optuna_treecv.plans.fits import make_fold_task
 from optuna_treecv.plans.fits import order_in_tree
-from optuna_treecv.plans.per_fold import PerFoldPlan
 from optuna_treecv.preprocessing.decisions import why_not_rowwise
 from optuna_treecv.preprocessing.parts import foreign_code
 from optuna_treecv.rows.checks import as_codes
@@ -81,7 +82,9 @@ class KernelFolds(Family):
 
     Parameters
     ----------
-    plan : PerFoldPlan
+    request : Request
+    parts : Parts
+        The divided estimator.
     workspaces : threading.local
         Holds the ``Workspace`` of each thread, for later trials too.
     repeat : Repeat
@@ -95,14 +98,14 @@ class KernelFolds(Family):
 
     def __init__(
         self,
-        plan: PerFoldPlan,
+        request: Request,
+        parts: Parts,
         workspaces: local,
         repeat: Repeat,
         rows: PreparedRows,
         candidates: Sequence[Candidate],
         method: str,
     ) -> None:
-        request, parts = plan.request, plan.parts
         self._cut, self._classes = repeat.cut, rows.classes
         self._y = request.data.y
         if rows.classes is not None:
