@@ -46,7 +46,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: Any = np.uint8) -> np.ndarray:
 
 
 def empty_rows(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Return an uninitialized array for rows, which reuses cached memory if possible.
+    """Return an uninitialized array for rows or a Gram matrix, in cached memory if possible.
 
     The memory of the array that was deleted last is cached, at most 256 MiB.
     """

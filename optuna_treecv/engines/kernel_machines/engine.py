@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from collections.abc import Sequence
 from math import isqrt
-from threading import local
 
 from sklearn.base import is_classifier
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -94,8 +93,6 @@ class KernelPlan(PerFoldPlan):
 
     def __init__(self, request: Request, parts: Parts) -> None:
         super().__init__(request, parts)
-        #: The memory of each thread, which is kept for later trials.
-        self.workspaces = local()
         self.capabilities = Capabilities(
             free_parameters=parts.parameters,
             shared_parameters=parts.parameters,
@@ -111,7 +108,7 @@ class KernelPlan(PerFoldPlan):
     ) -> KernelFolds:
         """Return candidates bound to the rows of a repeat."""
         family = FAMILIES[type(self.parts.last)]
-        return family(self.request, self.parts, self.workspaces, repeat, rows, candidates, method)
+        return family(self.request, self.parts, repeat, rows, candidates, method)
 
     def cost(self) -> str:
         """Return the sentences about the cost, for ``explain()``."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from threading import local
 
 import numpy as np
 from scipy import sparse
@@ -20,7 +19,7 @@ from optuna_treecv.caching.keys import digest
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.request import Candidate
 from optuna_treecv.core.request import Request
-from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
+from optuna_treecv.engines.kernel_machines.kernels.gram import Gram
 from optuna_treecv.engines.kernel_machines.kernels.gram import rbf_gram
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import lay_out
@@ -38,6 +37,7 @@ from optuna_treecv.rows.checks import as_codes
 from optuna_treecv.rows.checks import count_targets
 from optuna_treecv.rows.data import PreparedRows
 from optuna_treecv.rows.data import take_rows
+from optuna_treecv.rows.memory import empty_rows
 from optuna_treecv.scoring.metrics import response_of
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
@@ -46,6 +46,9 @@ from optuna_treecv.types import Opaque
 
 # The maximum size in bytes of the transformed rows of all folds that are cached for other kernels.
 _MAX_BYTES = 2**27
+
+# With at most this many columns, rows of a Gram matrix are computed one by one as fast as by BLAS.
+_MOST_COLUMNS = 32
 
 # With fewer folds, their problems are not started from the solutions with all rows.
 _MIN_FOLDS = 4
@@ -63,20 +66,6 @@ class KeepRows(BaseEstimator):
         return self
 
 
-class Workspace:
-    """The memory of one thread for a Gram matrix and for the solver of dual problems."""
-
-    def __init__(self) -> None:
-        self.solver = DualSolver()
-        self._buffer = np.empty(0)
-
-    def gram(self, n: int) -> Array:
-        """Return an array of shape (n, n), which overwrites the previous one if it fits."""
-        if len(self._buffer) < n * n:
-            self._buffer = np.empty(n * n)
-        return self._buffer[: n * n].reshape(n, n)
-
-
 class KernelFolds(Family):
     """Candidates of one kernel machine that differ only in its free parameters.
 
@@ -85,8 +74,6 @@ class KernelFolds(Family):
     request : Request
     parts : Parts
         The divided estimator.
-    workspaces : threading.local
-        Holds the ``Workspace`` of each thread, for later trials too.
     repeat : Repeat
     rows : PreparedRows
         Only their ``classes`` are read.
@@ -100,7 +87,6 @@ class KernelFolds(Family):
         self,
         request: Request,
         parts: Parts,
-        workspaces: local,
         repeat: Repeat,
         rows: PreparedRows,
         candidates: Sequence[Candidate],
@@ -111,7 +97,6 @@ class KernelFolds(Family):
         if rows.classes is not None:
             self._y = as_codes(self._y, rows.classes)
         self._weights = request.metadata.weights
-        self._workspaces = workspaces
         self._data_key = request.cross_validation.data_key()[0]
         self._is_stateless = not any(map(why_not_rowwise, parts.steps))
         scored = [response_of(metric, candidates[0]) for metric in request.scoring.metrics]
@@ -146,28 +131,24 @@ class KernelFolds(Family):
     @abstractmethod
     def compute_gram(
         self, estimator: Estimator, X: Features, X_train: Features, out: Array
-    ) -> None:
-        """Compute the Gram matrix of the rows X, with the kernel for these training rows."""
+    ) -> Gram:
+        """Return the Gram matrix of the rows X, with the kernel for these training rows.
 
-    def _workspace(self) -> Workspace:
-        """Return the memory of this thread."""
-        if not hasattr(self._workspaces, "of_thread"):
-            self._workspaces.of_thread = Workspace()
-        workspace: Workspace = self._workspaces.of_thread
-        return workspace
+        ``out`` is its memory.
+        """
 
     def sort_rows(self, rows: Array) -> Array:
         """Return the order that these rows shall have in the Gram matrix."""
         return np.arange(len(rows))
 
-    def find_starts(self, gram: Array, rows: Array, estimators: Sequence[Estimator]) -> Opaque:
+    def find_starts(self, gram: Gram, rows: Array, estimators: Sequence[Estimator]) -> Opaque:
         """Return solutions with all rows, from which the solutions of folds start; or None."""
         return None
 
     @abstractmethod
     def predict_folds(
         self,
-        gram: Array,
+        gram: Gram,
         rows: Array,
         splits: Sequence[Split],
         estimators: Sequence[Estimator],
@@ -177,7 +158,8 @@ class KernelFolds(Family):
 
         Parameters
         ----------
-        gram : ndarray of shape (n_rows, n_rows)
+        gram : Gram
+            Of shape (n_rows, n_rows).
         rows : ndarray of shape (n_rows,)
             The indices of its rows in the given X.
         splits : sequence of (ndarray, ndarray)
@@ -196,22 +178,26 @@ class KernelFolds(Family):
             groups.setdefault(self._kernel_name(estimator), []).append(number)
         for numbers in groups.values():
             estimators = [self._estimators[number] for number in numbers]
-            if self._is_stateless and not self.depends_on_rows(estimators[0]):
-                predicted = self._predict_from_one_gram(estimators, n_chunks)
-            else:
+            if self.has_gram_per_fold(estimators[0]):
                 starts = None
                 if n_chunks >= _MIN_FOLDS:
                     gram, rows = self._make_gram(None, estimators[0])[:2]
                     starts = self.find_starts(gram, rows, estimators)
-                    del gram
+                    del gram  # so that its memory is used again
                 predict = partial(self._predict_chunk, estimators, starts)
                 predicted = in_order(self._n_jobs, predict, range(n_chunks))
+            else:
+                predicted = self._predict_from_one_gram(estimators, n_chunks)
             for chunk, of_chunk in enumerate(predicted):
                 of_rows = np.s_[bounds[chunk] : bounds[chunk + 1]]
                 order = order_in_tree(self._cut, chunk)
                 outputs[numbers, of_rows] = of_chunk[:, order]
         self._transformed.clear()
         yield slice(0, n_chunks), outputs
+
+    def has_gram_per_fold(self, estimator: Estimator) -> bool:
+        """Return whether each fold has its own Gram matrix."""
+        return not self._is_stateless or self.depends_on_rows(estimator)
 
     def _kernel_name(self, estimator: Estimator) -> str:
         """Return a name that is equal for candidates with equal Gram matrices."""
@@ -235,7 +221,7 @@ class KernelFolds(Family):
         gram, rows, split = self._make_gram(chunk, estimators[0])
         return next(self.predict_folds(gram, rows, [split], estimators, starts))
 
-    def _make_gram(self, chunk: int | None, estimator: Estimator) -> tuple[Array, Array, Split]:
+    def _make_gram(self, chunk: int | None, estimator: Estimator) -> tuple[Gram, Array, Split]:
         """Return a Gram matrix, the indices of its rows in the given X, and the split.
 
         It has the training rows and the test rows of a chunk. If ``chunk`` is None, it has all
@@ -253,8 +239,8 @@ class KernelFolds(Family):
         if len(test):
             stack = sparse.vstack if sparse.issparse(X_train) else np.concatenate
             X = stack([X_train, X_test])
-        gram = self._workspace().gram(len(rows))
-        self.compute_gram(estimator, take_rows(X, order), X_train, gram)
+        memory = empty_rows((len(rows), len(rows)), np.float64)
+        gram = self.compute_gram(estimator, take_rows(X, order), X_train, memory)
         return gram, rows[order], (position[: len(train)], position[len(train) :])
 
     def _transform(
@@ -288,6 +274,11 @@ def compute_kernel(name: str, X: Features, out: Array, **params: Opaque) -> None
         rbf_gram(X, params["gamma"], out)
     else:
         out[:] = pairwise_kernels(X, metric=name, filter_params=True, **params)
+
+
+def computes_by_row(name: str, X: Features) -> bool:
+    """Return whether the rows of a Gram matrix can be computed when they are first read."""
+    return name == "rbf" and not sparse.issparse(X) and X.shape[1] <= _MOST_COLUMNS
 
 
 def _as_numbers(X: Features) -> Features:

@@ -7,6 +7,7 @@ candidates.
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -16,8 +17,11 @@ from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import _ovr_decision_function
 
 from optuna_treecv.engines.kernel_machines.folds import compute_kernel
+from optuna_treecv.engines.kernel_machines.folds import computes_by_row
 from optuna_treecv.engines.kernel_machines.folds import KernelFolds
 from optuna_treecv.engines.kernel_machines.folds import Split
+from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
+from optuna_treecv.engines.kernel_machines.kernels.gram import Gram
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.types import Array
@@ -28,14 +32,36 @@ from optuna_treecv.types import Features
 # C, the rounding errors of the gradient are larger.
 _GAP = 5e-8
 
-# The same on the fixed path of C, as a share of the scale of the targets.
-_GAP_ON_PATH = 1e-2
+# The same on the fixed path of C, and of starts for folds with other Gram matrices, as shares of
+# the scale of the targets.
+_GAP_ON_PATH, _GAP_OF_STARTS = 5e-2, 5e-3
+
+# The numbers of SMO steps per variable before the first Newton phase, along the path and in a fold
+# whose start is close to its solution.
+_STEPS, _STEPS_OF_FOLD = 0.5, 0.1
 
 # The path of C has the scale of the problem times powers of this ratio.
 _RATIO = 10.0
 
 # The maximum size in bytes of the decision values of several candidates.
 _MAX_BYTES = 2**27
+
+# The solvers whose memory is kept for later problems, because new memory is filled with zeros by
+# the system; and the maximum of their bytes.
+_unused: list[DualSolver] = []
+_MOST_KEPT = 2**28
+
+
+@contextmanager
+def _borrowed_solver() -> Iterator[DualSolver]:
+    """Lend a solver to a thread. It is kept afterwards if unused solvers have little memory."""
+    try:
+        solver = _unused.pop()
+    except IndexError:
+        solver = DualSolver()
+    yield solver
+    if sum(other.n_bytes for other in [*_unused, solver]) <= _MOST_KEPT:
+        _unused.append(solver)
 
 
 class Problem(NamedTuple):
@@ -45,7 +71,7 @@ class Problem(NamedTuple):
     ----------
     parts : list of slice
         The rows of the Gram matrix that take part.
-    gram : ndarray of shape (n, n)
+    gram : Gram
         The Gram matrix of these rows.
     targets : ndarray of shape (n,)
         1 and -1 for two classes.
@@ -54,7 +80,7 @@ class Problem(NamedTuple):
     """
 
     parts: list[slice]
-    gram: Array
+    gram: Gram
     targets: Array
     is_regression: bool
 
@@ -88,12 +114,15 @@ class Solution(NamedTuple):
     C : float
         The C of the problem that was solved. It is smaller than that of the candidate if no
         coefficient is at its bound, because a larger C has the same solution.
+    drift : float
+        The size of the rounding errors of the gradient.
     """
 
     coefs: Array
     gradient: Array
     intercept: float
     C: float
+    drift: float = 0.0
 
     def is_bounded(self, weights: Array) -> bool:
         """Return whether a coefficient is at its bound other than 0."""
@@ -114,11 +143,14 @@ class Starts(NamedTuple):
     ----------
     rows : ndarray of shape (n_rows,)
         The indices of the rows of the Gram matrix in the given X.
+    rows_of_problems : list of ndarray
+        Those of the rows of each problem.
     solutions : list of list of Solution
         For each problem, those of all candidates.
     """
 
     rows: Array
+    rows_of_problems: list[Array]
     solutions: list[list[Solution]]
 
 
@@ -158,8 +190,8 @@ class SVMFolds(KernelFolds):
 
     def compute_gram(
         self, estimator: Estimator, X: Features, X_train: Features, out: Array
-    ) -> None:
-        """Compute the Gram matrix of the rows X, with the kernel for these training rows."""
+    ) -> Gram:
+        """Return the Gram matrix of the rows X, with the kernel for these training rows."""
         gamma, variance = estimator.gamma, 1.0
         if gamma == "scale":
             is_dense = isinstance(X_train, np.ndarray)
@@ -167,8 +199,13 @@ class SVMFolds(KernelFolds):
             variance = X_train.var() if is_dense else squares - X_train.mean() ** 2
         if isinstance(gamma, str):
             gamma = 1 / (X.shape[1] * variance) if variance else 1.0
+        has_one_problem = self._classes is None or len(self._classes) == 2
+        if has_one_problem and self.has_gram_per_fold(estimator):
+            if computes_by_row(estimator.kernel, X):
+                return Gram(out, X, float(gamma))
         params = {"degree": estimator.degree, "coef0": estimator.coef0}
         compute_kernel(estimator.kernel, X, out, gamma=float(gamma), **params)
+        return Gram(out)
 
     def sort_rows(self, rows: Array) -> Array:
         """Return the order of the classes, so that the rows of each class are consecutive."""
@@ -176,16 +213,20 @@ class SVMFolds(KernelFolds):
             return np.arange(len(rows))
         return np.argsort(self._y[rows], kind="stable")
 
-    def find_starts(self, gram: Array, rows: Array, estimators: Sequence[Estimator]) -> Starts:
+    def find_starts(self, gram: Gram, rows: Array, estimators: Sequence[Estimator]) -> Starts:
         """Solve all problems with all rows as training rows."""
         weights = self._weigh(rows, np.arange(len(rows)), estimators[0])
-        solutions = [
-            self._solve_path(problem, problem.select(weights), estimators)
-            for problem in self._make_problems(gram, rows)
-        ]
-        return Starts(rows, solutions)
+        starts = Starts(rows, [], [])
+        for problem in self._make_problems(gram, rows):
+            starts.rows_of_problems.append(problem.select(rows))
+            gap = None
+            if self.has_gram_per_fold(estimators[0]):
+                gap = _GAP_OF_STARTS * problem.scale
+            solutions = self._solve_path(problem, problem.select(weights), estimators, gap)
+            starts.solutions.append(solutions)
+        return starts
 
-    def _make_problems(self, gram: Array, rows: Array) -> Iterator[Problem]:
+    def _make_problems(self, gram: Gram, rows: Array) -> Iterator[Problem]:
         """Yield one problem for a regression or two classes, otherwise one per pair of classes."""
         if self._classes is None:
             targets = np.asarray(self._y[rows], np.float64).reshape(-1)
@@ -199,7 +240,7 @@ class SVMFolds(KernelFolds):
         parts = [slice(*bounds[code : code + 2]) for code in range(len(self._classes))]
         for pair in combinations(parts, 2):
             sizes = [part.stop - part.start for part in pair]
-            of_pair = np.block([[gram[a, b] for b in pair] for a in pair])
+            of_pair = Gram(np.block([[gram.values[a, b] for b in pair] for a in pair]))
             targets = np.repeat([1.0, -1.0], sizes)
             yield Problem([*pair], of_pair, targets, is_regression=False)
 
@@ -217,7 +258,7 @@ class SVMFolds(KernelFolds):
 
     def predict_folds(
         self,
-        gram: Array,
+        gram: Gram,
         rows: Array,
         splits: Sequence[Split],
         estimators: Sequence[Estimator],
@@ -253,7 +294,7 @@ class SVMFolds(KernelFolds):
         if rows is starts.rows:
             return solutions
         all_coefs = np.zeros((len(solutions), self._cut.n_rows))
-        all_coefs[:, problem.select(starts.rows)] = [solution.coefs for solution in solutions]
+        all_coefs[:, starts.rows_of_problems[number]] = [s.coefs for s in solutions]
         coefs = all_coefs[:, problem.select(rows)]
         return [
             s._replace(coefs=b, gradient=np.empty(0))
@@ -263,7 +304,7 @@ class SVMFolds(KernelFolds):
     def _predict_split(
         self,
         problem: Problem,
-        gram: Array,
+        gram: Gram,
         rows: Array,
         estimators: Sequence[Estimator],
         starts: list[Solution] | None,
@@ -281,7 +322,7 @@ class SVMFolds(KernelFolds):
             solutions = self._solve_path(problem, weights, estimators)
         else:
             solutions = self._solve_from(problem, weights, estimators, starts)
-        if len(problem.gram) == len(gram):
+        if problem.gram is gram:
             return np.array(
                 [(s.gradient + problem.targets)[test] + s.intercept for s in solutions]
             )
@@ -290,7 +331,7 @@ class SVMFolds(KernelFolds):
         start = 0
         for part in problem.parts:
             stop = start + part.stop - part.start
-            values = values + coefs[:, start:stop] @ gram[test, part].T
+            values = values + coefs[:, start:stop] @ gram.values[test, part].T
             start = stop
         return values
 
@@ -302,6 +343,7 @@ class SVMFolds(KernelFolds):
         C: float,
         start: Solution,
         gap: float | None = None,
+        steps: float = _STEPS,
     ) -> Solution:
         """Return the solution for C, from a start within its bounds, up to a gap."""
         coefs, gradient = start.coefs.copy(), start.gradient.copy()
@@ -310,19 +352,33 @@ class SVMFolds(KernelFolds):
             _GAP * max(1, C * weights.max() / 1e3, problem.scale), float(estimator.tol)
         )
         epsilon = float(getattr(estimator, "epsilon", 0))
-        reached, intercept = self._workspace().solver.solve(
-            problem.gram, problem.targets, lower, upper, epsilon, coefs, gradient, tol
-        )
-        if gap is None and not reached <= tol:
+        with _borrowed_solver() as solver:
+            reached, intercept, drift = solver.solve(
+                problem.gram,
+                problem.targets,
+                lower,
+                upper,
+                epsilon,
+                coefs,
+                gradient,
+                tol,
+                steps,
+                start.drift,
+            )
+        if gap is None and not reached <= float(estimator.tol):
             intercept = np.nan
-        return Solution(coefs, gradient, intercept, C)
+        return Solution(coefs, gradient, intercept, C, drift)
 
     def _solve_path(
-        self, problem: Problem, weights: Array, estimators: Sequence[Estimator]
+        self,
+        problem: Problem,
+        weights: Array,
+        estimators: Sequence[Estimator],
+        gap: float | None = None,
     ) -> list[Solution]:
-        """Return the solutions of all candidates, along a fixed path of C."""
+        """Return the solutions of all candidates up to a gap, along a fixed path of C."""
         cached: dict[tuple[float, float], tuple[Solution, bool]] = {}
-        first = problem.scale / (problem.gram.diagonal().mean() or 1.0)
+        first = problem.scale / (problem.gram.values.diagonal().mean() or 1.0)
         zero = Solution(np.zeros(len(weights)), -problem.targets, 0.0, first)
         solutions = []
         for estimator in estimators:
@@ -332,27 +388,33 @@ class SVMFolds(KernelFolds):
                 key = epsilon, of_path
                 if key not in cached:
                     cached[key] = self._solve_on_path(
-                        problem, weights, estimator, of_path, solution
+                        problem, weights, estimator, of_path, solution, gap
                     )
                 solution, is_solved = cached[key]
                 if is_solved:
                     break
             if not is_solved:
                 start = self._raise_bounds(problem, weights, solution, C)
-                solution = self._solve(problem, weights, estimator, C, start)
+                solution = self._solve(problem, weights, estimator, C, start, gap)
             solutions.append(solution)
         return solutions
 
     def _solve_on_path(
-        self, problem: Problem, weights: Array, estimator: Estimator, C: float, start: Solution
+        self,
+        problem: Problem,
+        weights: Array,
+        estimator: Estimator,
+        C: float,
+        start: Solution,
+        gap: float | None,
     ) -> tuple[Solution, bool]:
         """Return the solution for a C of the path, and whether it is that of every larger C."""
         start = self._raise_bounds(problem, weights, start, C)
-        gap = _GAP_ON_PATH * problem.scale
-        solution = self._solve(problem, weights, estimator, C, start, gap)
+        gap_on_path = _GAP_ON_PATH * problem.scale
+        solution = self._solve(problem, weights, estimator, C, start, gap_on_path)
         if solution.is_bounded(weights):
             return solution, False
-        solution = self._solve(problem, weights, estimator, C, solution)
+        solution = self._solve(problem, weights, estimator, C, solution, gap)
         return solution, not solution.is_bounded(weights)
 
     def _raise_bounds(
@@ -362,8 +424,9 @@ class SVMFolds(KernelFolds):
         coefs, gradient = solution.coefs.copy(), solution.gradient.copy()
         is_at_bound = np.abs(coefs) >= solution.C * weights
         changes = np.where(is_at_bound, coefs * (C / solution.C - 1), 0)
-        self._workspace().solver.move(problem.gram, changes, coefs, gradient)
-        return Solution(coefs, gradient, 0.0, C)
+        with _borrowed_solver() as solver:
+            drift = solver.move(problem.gram, changes, coefs, gradient)
+        return Solution(coefs, gradient, 0.0, C, solution.drift + drift)
 
     def _solve_from(
         self,
@@ -385,12 +448,15 @@ class SVMFolds(KernelFolds):
             key = float(getattr(estimator, "epsilon", 0)), start.C
             if key not in cached:
                 if start.gradient.size:
-                    b, gradient = start.coefs.copy(), start.gradient.copy()
+                    b, gradient, drift = start.coefs.copy(), start.gradient.copy(), start.drift
                 else:
-                    b, gradient = np.zeros(len(weights)), -problem.targets
-                self._workspace().solver.move(problem.gram, coefs[number] - b, b, gradient)
-                begin = Solution(coefs[number], gradient, 0.0, start.C)
-                cached[key] = self._solve(problem, weights, estimator, start.C, begin)
+                    b, gradient, drift = np.zeros(len(weights)), -problem.targets, 0.0
+                with _borrowed_solver() as solver:
+                    drift += solver.move(problem.gram, coefs[number] - b, b, gradient)
+                begin = Solution(coefs[number], gradient, 0.0, start.C, drift)
+                cached[key] = self._solve(
+                    problem, weights, estimator, start.C, begin, steps=_STEPS_OF_FOLD
+                )
             solution = cached[key]
             if start.C < estimator.C and solution.is_bounded(weights):
                 solution = self._solve(problem, weights, estimator, float(estimator.C), solution)

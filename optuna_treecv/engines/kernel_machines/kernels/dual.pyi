@@ -1,13 +1,17 @@
 import numpy as np
 
+from optuna_treecv.engines.kernel_machines.kernels.gram import Gram
+
 class DualSolver:
     def __dealloc__(self) -> None: ...
+    @property
+    def n_bytes(self) -> int: ...
     def move(
-        self, K: np.ndarray, changes: np.ndarray, coefs: np.ndarray, gradient: np.ndarray
-    ) -> None: ...
+        self, K: Gram, changes: np.ndarray, coefs: np.ndarray, gradient: np.ndarray
+    ) -> float: ...
     def solve(
         self,
-        K: np.ndarray,
+        K: Gram,
         targets: np.ndarray,
         lower: np.ndarray,
         upper: np.ndarray,
@@ -15,4 +19,6 @@ class DualSolver:
         coefs: np.ndarray,
         gradient: np.ndarray,
         tol: float,
-    ) -> tuple[float, float]: ...
+        steps: float = 1.0,
+        drift: float = 0,
+    ) -> tuple[float, float, float]: ...

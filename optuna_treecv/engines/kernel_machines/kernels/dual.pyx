@@ -20,10 +20,16 @@ from libc.math cimport fabs
 from libc.math cimport sqrt
 from libc.stdlib cimport free
 from libc.stdlib cimport realloc
+from scipy.linalg.cython_blas cimport dsyrk
+from scipy.linalg.cython_blas cimport dtrsm
 from scipy.linalg.cython_blas cimport dtrsv
+from scipy.linalg.cython_blas cimport ssyrk
+from scipy.linalg.cython_blas cimport strsm
 from scipy.linalg.cython_blas cimport strsv
 from scipy.linalg.cython_lapack cimport dpotrf
 from scipy.linalg.cython_lapack cimport spotrf
+
+from optuna_treecv.engines.kernel_machines.kernels.gram cimport Gram
 
 
 cdef extern from "dual_loops.h" nogil:
@@ -48,30 +54,36 @@ cdef extern from "dual_loops.h" nogil:
 cdef enum:
     MAX_BLOCKED = 512           # the maximum number of variables that meet a bound in one Newton phase
     STRIDE = 513                # of the factor of the equations for these variables
+    BATCH = 16                  # the number of columns of the inverse that are computed together
     MIN_SINGLE = 200            # with at least this many free variables, factors are computed in float32
     MAX_ROUNDS = 100            # the maximum number of working sets
     MAX_PHASES = 400            # the maximum number of Newton phases of a working set
+    MAX_STEPS = 200             # the maximum number of SMO steps per variable, after the first 100,000
+    SHARE_REMOVED = 50          # a factor serves other free variables, if at most 1 / 50 of its variables are not free
+    SHARE_ADDED = 8             # and if at most 1 / 8 is added to them
 
-# The smallest curvature of an SMO step, relative to the largest diagonal element of K.
+# The smallest curvature of an SMO step, relative to the largest diagonal element of K among the variables that may
+# change.
 cdef double MIN_CURVATURE = 1e-12
 # A variable within this share of its range from a bound is at this bound.
 cdef double SNAP = 1e-13
-# The numbers of SMO steps per variable before the first Newton phase, on all variables and on a working set.
-cdef double STEPS_ON_ALL = 0.1, STEPS_ON_SET = 0.1
+# The number of SMO steps per variable before the first Newton phase of a working set.
+cdef double STEPS_ON_SET = 0.3
 # Variables whose derivatives are this close to a violation are in the working set, too.
 cdef double MARGIN = 0.05
 # The gap of a working set is reduced to this share of the gap of all variables.
 cdef double GAP_OF_SET = 0.03
 # What is added to the diagonal of factorised matrices, relative to its largest element.
 cdef double JITTER = 1e-11, JITTER_SINGLE = 1e-6
-# A share of the tolerance that rounding errors of the gradient may take.
-cdef double DRIFT = 0.05
+# A share of the tolerance that rounding errors of the gradient may take, and their size relative to those of changes.
+cdef double DRIFT = 0.05, ROUNDING = 1e-15
 
 
 cdef struct Variables:
     # All variables of a problem, or a working set of them.
     Py_ssize_t n
     const double *K             # (n, n)
+    bint is_lazy                # whether rows of K must be computed before they are read
     const double *diagonal
     const double *lower
     const double *upper
@@ -93,15 +105,20 @@ cdef void *grow(void **memory, Py_ssize_t *size, Py_ssize_t n_bytes) noexcept no
 cdef class DualSolver:
     """A solver of dual problems, with the memory for it. A solver is used by one thread at a time."""
 
+    cdef Gram gram
+    cdef const double *all_K    # K of all variables
     cdef double epsilon, min_curvature, largest
     cdef bint allows_single, is_single
-    cdef Py_ssize_t n_free, n_blocked
+    cdef Py_ssize_t n_all, n_blocked, n_steps_left
+    cdef Py_ssize_t n_factor    # the number of variables in the factor; 0 if there is none
+    cdef Py_ssize_t stride      # of its columns
+    cdef double shift, sigma    # which were added to K, and to its diagonal
     # Vectors of all variables, and of those in a working set.
     cdef void *vectors
     cdef void *matrix           # K of a working set
-    cdef void *factor           # of the free variables
+    cdef void *factor           # of the free variables, and of some that were free
     cdef void *columns          # of the inverse, one for each blocked variable
-    cdef Py_ssize_t[5] sizes
+    cdef Py_ssize_t[6] sizes
     cdef double *diagonal
     cdef double *up
     cdef double *down
@@ -112,42 +129,63 @@ cdef class DualSolver:
     cdef double *of_set         # seven vectors
     cdef float *single
     cdef Py_ssize_t *rows       # of the working set
-    cdef Py_ssize_t *indices    # of the free variables
+    cdef Py_ssize_t *indices    # of the variables in the factor
+    cdef Py_ssize_t *places     # of each of all variables in the factor, or -1
+    cdef void *batch            # columns of the inverse, for the variables in_batch
     cdef void *of_blocked       # the factor S, and a vector
     cdef double *S
     cdef double *s
     cdef Py_ssize_t[STRIDE] blocked
+    cdef Py_ssize_t[BATCH] in_batch
+    cdef int n_batch
 
     def __dealloc__(self):
         free(self.vectors)
         free(self.matrix)
         free(self.factor)
         free(self.columns)
+        free(self.batch)
         free(self.of_blocked)
 
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of memory of this solver."""
+        return sum(self.sizes)
+
     def move(
-        self, const double [:, ::1] K, const double [::1] changes, double [::1] coefs, double [::1] gradient
-    ) -> None:
-        """Add changes to the coefficients b, and K times the changes to the gradient, both in place."""
+        self, K: Gram, const double [::1] changes, double [::1] coefs, double [::1] gradient
+    ) -> float:
+        """Add changes to the coefficients b, and K times the changes to the gradient, both in place.
+
+        Returns
+        -------
+        drift : float
+            The size of the rounding errors of the gradient that this adds.
+        """
         cdef Variables all
         cdef Py_ssize_t i
+        cdef double moved = 0, largest = 0
         self.set_variables(&all, K, coefs, coefs, coefs, gradient)
         with nogil:
             for i in range(all.n):
                 all.b[i] += changes[i]
                 self.indices[i] = i
+                moved += fabs(changes[i])
+                largest = max(largest, self.diagonal[i])
             self.add_changes(&all, all.n, self.indices, &changes[0])
+        self.gram = None
+        return moved * largest * ROUNDING
 
     def solve(
-        self, const double [:, ::1] K, const double [::1] targets, const double [::1] lower, const double [::1] upper,
-        double epsilon, double [::1] coefs, double [::1] gradient, double tol,
-    ) -> tuple[float, float]:
+        self, K: Gram, const double [::1] targets, const double [::1] lower, const double [::1] upper,
+        double epsilon, double [::1] coefs, double [::1] gradient, double tol, double steps = 1.0, double drift = 0,
+    ) -> tuple[float, float, float]:
         """Solve a problem in place, starting from coefficients between their bounds.
 
         Parameters
         ----------
-        K : ndarray of shape (n, n)
-            A symmetric, positive semi-definite Gram matrix.
+        K : Gram
+            Of shape (n, n).
         targets, lower, upper : ndarray of shape (n,)
             Variables with equal bounds stay as they are.
         epsilon : float
@@ -156,6 +194,11 @@ cdef class DualSolver:
         gradient : ndarray of shape (n,)
             K b - targets, for all rows.
         tol : float
+        steps : float
+            The number of SMO steps per variable before the first Newton phase. A start that is close to the solution
+            needs fewer.
+        drift : float
+            The size of the rounding errors of the gradient.
 
         Returns
         -------
@@ -163,42 +206,51 @@ cdef class DualSolver:
             The violation of the optimality conditions. It is at most ``tol`` if the solver has converged.
         intercept : float
             The intercept of the decision function K b + intercept.
+        drift : float
+            The size of the rounding errors of the gradient.
         """
         cdef Variables all
         cdef extremes found
         cdef Py_ssize_t i, _round
-        cdef double moved = 0, gap = INFINITY, intercept = 0
+        cdef double gap = INFINITY, intercept = 0, error
         self.set_variables(&all, K, lower, upper, coefs, gradient)
         self.epsilon = epsilon
         self.allows_single = True
         with nogil:
+            self.n_factor = 0
+            self.n_steps_left = MAX_STEPS * all.n + 100_000
             self.largest = 0
             for i in range(all.n):
-                self.largest = max(self.largest, self.diagonal[i])
+                if lower[i] < upper[i]:     # test rows have no effect
+                    self.largest = max(self.largest, self.diagonal[i])
                 self.set_offsets(&all, i)
+            error = self.largest * ROUNDING
             self.min_curvature = max(MIN_CURVATURE * self.largest, 1e-300)
-            moved += self.restore_sum(&all)
-            moved += self.run_smo(&all, tol, <Py_ssize_t> (STEPS_ON_ALL * all.n), &found)
+            drift += error * self.restore_sum(&all)
+            drift += error * self.run_smo(&all, tol, <Py_ssize_t> (steps * all.n), &found)
             for _round in range(MAX_ROUNDS):
                 gap = found.high - found.low
                 if gap <= tol:
-                    if moved * self.largest * 1e-15 <= DRIFT * tol:
+                    if drift <= DRIFT * tol:
                         break
-                    moved = self.recompute_gradient(&all, targets)
+                    drift = self.recompute_gradient(&all, targets)
+                elif self.n_steps_left == 0:
+                    break
                 else:
-                    moved += self.improve(&all, &found, tol)
-                step_and_scan(0.0, all.K, all.K, all.g, all.up, all.down, all.n, &found)
+                    drift += error * self.improve(&all, &found, tol)
+                step_and_scan(0.0, all.diagonal, all.diagonal, all.g, all.up, all.down, all.n, &found)
             gap = max(found.high - found.low, 0.0)
             intercept = self.find_intercept(&all, &found)
-        return gap, intercept
+        self.gram = None
+        return gap, intercept, drift
 
     cdef int set_variables(
-        self, Variables *all, const double [:, ::1] K, const double [::1] lower, const double [::1] upper,
+        self, Variables *all, Gram K, const double [::1] lower, const double [::1] upper,
         double [::1] b, double [::1] g,
     ) except -1:
         """Describe all variables of a problem, and reserve the memory for vectors."""
-        cdef Py_ssize_t n = K.shape[0], i
-        cdef double *memory = <double *> grow(&self.vectors, &self.sizes[0], 8 * 17 * n)
+        cdef Py_ssize_t n = K.K.shape[0], i
+        cdef double *memory = <double *> grow(&self.vectors, &self.sizes[0], 8 * 18 * n)
         if memory == NULL:
             raise MemoryError("The vectors of the dual problem do not fit in memory.")
         self.diagonal, self.up, self.down, self.start = memory, memory + n, memory + 2 * n, memory + 3 * n
@@ -206,12 +258,21 @@ cdef class DualSolver:
         self.of_set = memory + 7 * n
         self.single = <float *> (memory + 14 * n)
         self.rows, self.indices = <Py_ssize_t *> (memory + 15 * n), <Py_ssize_t *> (memory + 16 * n)
+        self.places = <Py_ssize_t *> (memory + 17 * n)
         for i in range(n):
-            self.diagonal[i] = K[i, i]
-        all.n, all.K, all.diagonal = n, &K[0, 0], self.diagonal
+            self.diagonal[i] = K.K[i, i]
+            self.places[i] = -1
+        self.gram, self.n_all = K, n
+        self.all_K = &K.K[0, 0]
+        all.n, all.K, all.is_lazy, all.diagonal = n, self.all_K, K.X is not None, self.diagonal
         all.lower, all.upper, all.b, all.g = &lower[0], &upper[0], &b[0], &g[0]
         all.up, all.down = self.up, self.down
         return 0
+
+    cdef inline void require(self, Variables *v, const Py_ssize_t *rows, Py_ssize_t n_rows) noexcept nogil:
+        """Compute rows of K, unless this has been done."""
+        if v.is_lazy:
+            self.gram.compute_rows(rows, n_rows)
 
     cdef inline void set_offsets(self, Variables *v, Py_ssize_t i) noexcept nogil:
         """Set the offsets of the two derivatives of a variable."""
@@ -243,12 +304,13 @@ cdef class DualSolver:
     cdef double restore_sum(self, Variables *v) noexcept nogil:
         """Make the sum of the variables 0, by those changes that increase the objective least; return their size."""
         cdef double total = 0, size = 0, step, moved = 0
+        cdef const double *row
         cdef extremes found
         cdef Py_ssize_t i, j
         for i in range(v.n):
             total += v.b[i]
             size += fabs(v.b[i])
-        step_and_scan(0.0, v.K, v.K, v.g, v.up, v.down, v.n, &found)
+        step_and_scan(0.0, v.diagonal, v.diagonal, v.g, v.up, v.down, v.n, &found)
         while fabs(total) > 1e-13 * size:
             i = found.index
             if total > 0:
@@ -261,8 +323,10 @@ cdef class DualSolver:
                 break
             step = min(-total, self.room_above(v, i)) if total < 0 else -min(total, self.room_below(v, i))
             self.change(v, i, v.b[i], v.b[i] + step)
-            add_rows(v.K + i * v.n, v.K, v.K, v.K, step, 0, 0, 0, v.g, v.n)
-            step_and_scan(0.0, v.K, v.K, v.g, v.up, v.down, v.n, &found)
+            self.require(v, &i, 1)
+            row = v.K + i * v.n
+            add_rows(row, row, row, row, step, 0, 0, 0, v.g, v.n)
+            step_and_scan(0.0, v.diagonal, v.diagonal, v.g, v.up, v.down, v.n, &found)
             total += step
             moved += fabs(step)
         return moved
@@ -294,9 +358,12 @@ cdef class DualSolver:
         cdef extremes partner
         cdef Py_ssize_t i, j, n = v.n
         cdef double step, q, moved = 0
-        step_and_scan(0.0, v.K, v.K, v.g, v.up, v.down, n, found)
+        step_and_scan(0.0, v.diagonal, v.diagonal, v.g, v.up, v.down, n, found)
+        n_steps = min(n_steps, self.n_steps_left)
+        self.n_steps_left -= n_steps
         while found.high - found.low > tol and n_steps > 0:
             i = found.index
+            self.require(v, &i, 1)
             find_partner(
                 found.low, v.diagonal[i], v.K + i * n, v.diagonal, v.g, v.down, n, self.min_curvature, &partner
             )
@@ -304,6 +371,7 @@ cdef class DualSolver:
             if j < 0:
                 break
             q = max(v.diagonal[i] + v.diagonal[j] - 2 * v.K[i * n + j], self.min_curvature)
+            self.require(v, &j, 1)
             step = (v.g[j] + v.down[j] - found.low) / q
             step = min(step, min(self.room_above(v, i), self.room_below(v, j)))
             self.change(v, i, v.b[i], v.b[i] + step)
@@ -311,6 +379,7 @@ cdef class DualSolver:
             step_and_scan(step, v.K + i * n, v.K + j * n, v.g, v.up, v.down, n, found)
             moved += 2 * step
             n_steps -= 1
+        self.n_steps_left += n_steps
         return moved
 
     cdef double improve(self, Variables *all, extremes *found, double tol) noexcept nogil:
@@ -323,6 +392,7 @@ cdef class DualSolver:
         for i in range(n):
             if all.lower[i] < all.upper[i] and (
                 self.is_free(all, i)
+                or self.places[i] >= 0
                 or all.g[i] + all.up[i] < middle + margin
                 or all.g[i] + all.down[i] > middle - margin
             ):
@@ -331,7 +401,8 @@ cdef class DualSolver:
         part = all[0]
         if m > 0.7 * n or grow(&self.matrix, &self.sizes[1], 8 * m * m) == NULL:
             return self.alternate(all, target)
-        part.n, part.K, part.diagonal = m, <double *> self.matrix, vector
+        self.require(all, self.rows, m)
+        part.n, part.K, part.is_lazy, part.diagonal = m, <double *> self.matrix, False, vector
         part.lower, part.upper, part.b, part.g = vector + m, vector + 2 * m, vector + 3 * m, vector + 4 * m
         part.up, part.down = vector + 5 * m, vector + 6 * m
         for i in range(m):
@@ -357,10 +428,10 @@ cdef class DualSolver:
         cdef extremes found
         for _phase in range(MAX_PHASES):
             moved += self.run_smo(v, tol, n_steps, &found)
-            if found.high - found.low <= tol:
+            if found.high - found.low <= tol or self.n_steps_left == 0:
                 break
             if self.run_newton(v, tol, &moved):     # about as many operations as the next factorisation takes
-                n_free = self.n_free
+                n_free = self.n_factor
                 n_steps = <Py_ssize_t> (n_free * n_free * n_free / (200.0 * v.n)) + 2
             else:
                 n_steps = <Py_ssize_t> (1.2 * n_steps) + 1
@@ -370,41 +441,26 @@ cdef class DualSolver:
         """Minimise over the free variables; return whether none of them, or few enough, met a bound.
 
         With the residuals r, the step is d = -z + V l for z = A^-1 r, V = A^-1 B. The columns of B are ones, for the
-        constraint sum d = 0, and a unit vector for each blocked variable, for the constraint d_i = 0. The multipliers
+        constraint sum d = 0, and a unit vector for each blocked variable, for the constraint d_i = 0. Variables in the
+        factor that are not free any more are blocked, too. The multipliers
         l solve B'V l = B'z, whose Cholesky factor S gets a row for each blocked variable. In A = K_FF + s 11' +
         sigma I, the second term has no effect on d, since sum d = 0. It makes A well-conditioned if K_FF is singular
         only in a direction that the constraint excludes, as with a linear kernel.
         """
         cdef Py_ssize_t i, j, _refinement, n, k
-        cdef double t, before, after, total = 0
-        cdef double *V
+        cdef double t, before, after
         cdef bint is_complete = False
-        self.n_free = n = self.n_blocked = 0
-        for i in range(v.n):
-            if self.is_free(v, i):
-                self.indices[n] = i
-                self.side[n] = 0 if self.epsilon == 0 else (1 if v.b[i] > 0 else -1)
-                n += 1
-        self.n_free = n
-        V = <double *> grow(&self.columns, &self.sizes[3], 8 * n * (MAX_BLOCKED + 1))
-        self.S = <double *> grow(&self.of_blocked, &self.sizes[4], 8 * STRIDE * (STRIDE + 1))
-        if n < 2 or V == NULL or self.S == NULL or not self.factorise(v):
+        if not ((self.extend_factor(v) and self.begin_phase(v)) or (self.factorise(v) and self.begin_phase(v))):
             return False
-        self.s = self.S + STRIDE * STRIDE
-        for i in range(n):
-            V[i] = 1
-        self.divide(V)
-        for i in range(n):
-            total += V[i]
-        if not total > 0:
-            return False
-        self.S[0] = sqrt(total)
+        n = self.n_factor
         before = self.range_of_residuals(v)
         for _refinement in range(6):
             for i in range(n):
                 j = self.indices[i]
                 self.start[i] = v.b[j]
                 self.z[i] = v.g[j] + self.epsilon * self.side[i]
+            for i in range(1, self.n_blocked + 1):  # the multipliers make any value right, but not in float32
+                self.z[self.blocked[i]] = 0
             self.divide(self.z)
             is_complete = False
             while True:
@@ -421,6 +477,8 @@ cdef class DualSolver:
                     v.b[j] = 0 if self.side[k] < 0 else v.upper[j]
                 else:
                     v.b[j] = 0 if self.side[k] > 0 else v.lower[j]
+                if self.place_in_batch(k) < 0:
+                    self.choose_batch(v, k)
                 if not self.block(k):
                     break
             for i in range(n):
@@ -440,60 +498,188 @@ cdef class DualSolver:
         return is_complete
 
     cdef bint factorise(self, Variables *v) noexcept nogil:
-        """Factorise A in float32 or, if this fails, in float64; return whether it succeeded."""
-        cdef Py_ssize_t i, j, k
-        cdef int n = self.n_free, info = 0
-        cdef double sigma = JITTER * self.largest, shift = self.largest / n
-        cdef double *A = <double *> grow(&self.factor, &self.sizes[2], 8 * self.n_free * self.n_free)
-        cdef float *A4 = <float *> A
-        if A == NULL:
+        """Factorise A for the free variables in float32 or, if this fails, in float64; return whether it succeeded."""
+        cdef Py_ssize_t i, n = 0
+        for i in range(self.n_all):
+            self.places[i] = -1
+        self.n_factor = 0
+        for i in range(v.n):
+            if self.is_free(v, i):
+                self.indices[n] = i
+                n += 1
+        self.stride = min(n + n // SHARE_ADDED + 1, self.n_all)
+        self.shift = self.largest / n if n else 0
+        if n < 2 or grow(&self.factor, &self.sizes[2], 8 * self.stride * self.stride) == NULL:
             return False
-        if self.allows_single and n >= MIN_SINGLE:
-            for i in range(n):
-                k = self.indices[i] * v.n
-                for j in range(i + 1):
-                    A4[i * n + j] = <float> (v.K[k + self.indices[j]] + shift)
-                A4[i * n + i] += <float> (JITTER_SINGLE * self.largest)
-            spotrf(b"U", &n, A4, &n, &info)
-            self.allows_single = self.is_single = info == 0
-            if info == 0:
+        self.is_single = self.allows_single and n >= MIN_SINGLE
+        self.sigma = (JITTER_SINGLE if self.is_single else JITTER) * self.largest
+        while self.sigma <= self.largest:
+            if self.add_to_factor(v, n):
                 return True
-        self.is_single = False
-        while sigma <= self.largest:
-            for i in range(n):
-                k = self.indices[i] * v.n
-                for j in range(i + 1):
-                    A[i * n + j] = v.K[k + self.indices[j]] + shift
-                A[i * n + i] += sigma
-            dpotrf(b"U", &n, A, &n, &info)
-            if info == 0:
-                return True
-            sigma *= 100
+            if self.is_single:
+                self.allows_single = self.is_single = False
+                self.sigma = JITTER * self.largest
+            else:
+                self.sigma *= 100
         return False
+
+    cdef bint extend_factor(self, Variables *v) noexcept nogil:
+        """Add variables that have become free to the factor; return whether it serves the free variables."""
+        cdef Py_ssize_t i, place, n_removed = 0, n = self.n_factor
+        if n == 0 or (self.is_single and not self.allows_single):
+            return False
+        for i in range(v.n):
+            place = self.places[i if v.K == self.all_K else self.rows[i]]
+            if place >= 0:
+                self.indices[place] = i
+                n_removed += not self.is_free(v, i)
+            elif self.is_free(v, i):
+                self.indices[n] = i
+                n += 1
+        return n_removed <= self.n_factor // SHARE_REMOVED and n <= self.stride and self.add_to_factor(v, n)
+
+    cdef bint add_to_factor(self, Variables *v, Py_ssize_t n_after) noexcept nogil:
+        """Append the rows of A for more variables to the Cholesky factor; return whether A is positive definite."""
+        cdef Py_ssize_t i, j, k
+        cdef int n = self.n_factor, m = n_after - n, stride = self.stride, info = 0
+        cdef double one = 1, minus = -1
+        cdef float one4 = 1, minus4 = -1
+        cdef double *A = <double *> self.factor
+        cdef float *A4 = <float *> A
+        self.require(v, self.indices + n, m)
+        for i in range(n, n_after):
+            k = self.indices[i] * v.n
+            if self.is_single:
+                for j in range(i + 1):
+                    A4[i * stride + j] = <float> (v.K[k + self.indices[j]] + self.shift)
+                A4[i * stride + i] += <float> self.sigma
+            else:
+                for j in range(i + 1):
+                    A[i * stride + j] = v.K[k + self.indices[j]] + self.shift
+                A[i * stride + i] += self.sigma
+        if self.is_single:
+            if n > 0 and m > 0:
+                strsm(b"L", b"U", b"T", b"N", &n, &m, &one4, A4, &stride, A4 + n * stride, &stride)
+                ssyrk(
+                    b"U", b"T", &m, &n, &minus4, A4 + n * stride, &stride, &one4, A4 + n * stride + n, &stride
+                )
+            spotrf(b"U", &m, A4 + n * stride + n, &stride, &info)
+        else:
+            if n > 0 and m > 0:
+                dtrsm(b"L", b"U", b"T", b"N", &n, &m, &one, A, &stride, A + n * stride, &stride)
+                dsyrk(b"U", b"T", &m, &n, &minus, A + n * stride, &stride, &one, A + n * stride + n, &stride)
+            dpotrf(b"U", &m, A + n * stride + n, &stride, &info)
+        if info != 0:
+            return False
+        for i in range(n, n_after):
+            self.places[self.indices[i] if v.K == self.all_K else self.rows[self.indices[i]]] = i
+        self.n_factor = n_after
+        return True
+
+    cdef bint begin_phase(self, Variables *v) noexcept nogil:
+        """Compute the columns for the sum, and for variables that are not free; return whether it succeeded."""
+        cdef Py_ssize_t i, j, n = self.n_factor
+        cdef double total = 0
+        cdef double *V = <double *> grow(&self.columns, &self.sizes[3], 8 * n * (MAX_BLOCKED + 1))
+        self.S = <double *> grow(&self.of_blocked, &self.sizes[4], 8 * STRIDE * (STRIDE + 1))
+        if V == NULL or self.S == NULL or grow(&self.batch, &self.sizes[5], 8 * n * BATCH) == NULL:
+            return False
+        self.s = self.S + STRIDE * STRIDE
+        self.n_blocked = self.n_batch = 0
+        for i in range(n):
+            V[i] = 1
+        self.divide(V)
+        for i in range(n):
+            total += V[i]
+        if not total > 0:
+            return False
+        self.S[0] = sqrt(total)
+        for i in range(n):
+            self.side[i] = 0 if self.epsilon == 0 else (1 if v.b[self.indices[i]] > 0 else -1)
+            if not self.is_free(v, self.indices[i]):
+                self.in_batch[self.n_batch] = i
+                self.n_batch += 1
+            if self.n_batch == BATCH or (i == n - 1 and self.n_batch > 0):
+                self.compute_batch()
+                for j in range(self.n_batch):
+                    if not self.block(self.in_batch[j]):
+                        return False
+                self.n_batch = 0
+        return True
+
+    cdef Py_ssize_t place_in_batch(self, Py_ssize_t k) noexcept nogil:
+        """Return the place of a variable in the batch, or -1."""
+        cdef Py_ssize_t j
+        for j in range(self.n_batch):
+            if self.in_batch[j] == k:
+                return j
+        return -1
+
+    cdef void choose_batch(self, Variables *v, Py_ssize_t k) noexcept nogil:
+        """Compute the columns for k and for variables that meet a bound next if the direction stays the same."""
+        cdef Py_ssize_t i, j
+        cdef double[BATCH] shares
+        cdef double share
+        self.in_batch[0], shares[0], self.n_batch = k, -1, 1
+        for i in range(self.n_factor):
+            if self.delta[i] == 0 or i == k:
+                continue
+            share = max(self.room(v, i) / fabs(self.delta[i]), 0)
+            if share < (1 if self.n_batch < BATCH else shares[BATCH - 1]):
+                self.n_batch = min(self.n_batch + 1, BATCH)
+                j = self.n_batch - 1
+                while shares[j - 1] > share:
+                    self.in_batch[j], shares[j] = self.in_batch[j - 1], shares[j - 1]
+                    j -= 1
+                self.in_batch[j], shares[j] = i, share
+        self.compute_batch()
+
+    cdef void compute_batch(self) noexcept nogil:
+        """Compute the columns of A^-1 for the variables in the batch."""
+        cdef Py_ssize_t i, j
+        cdef int n = self.n_factor, m = self.n_batch, stride = self.stride
+        cdef double one = 1
+        cdef float one4 = 1
+        cdef double *A = <double *> self.factor
+        cdef double *B = <double *> self.batch
+        cdef float *A4 = <float *> A
+        cdef float *B4 = <float *> B
+        for j in range(m):
+            for i in range(n):
+                if self.is_single:
+                    B4[j * n + i] = i == self.in_batch[j]
+                else:
+                    B[j * n + i] = i == self.in_batch[j]
+        if self.is_single:
+            strsm(b"L", b"U", b"T", b"N", &n, &m, &one4, A4, &stride, B4, &n)
+            strsm(b"L", b"U", b"N", b"N", &n, &m, &one4, A4, &stride, B4, &n)
+        else:
+            dtrsm(b"L", b"U", b"T", b"N", &n, &m, &one, A, &stride, B, &n)
+            dtrsm(b"L", b"U", b"N", b"N", &n, &m, &one, A, &stride, B, &n)
 
     cdef void divide(self, double *x) noexcept nogil:
         """Replace x by A^-1 x."""
-        cdef int n = self.n_free, one = 1
+        cdef int n = self.n_factor, stride = self.stride, one = 1
         cdef Py_ssize_t i
         cdef float *A4 = <float *> self.factor
         cdef double *A = <double *> self.factor
         cdef double scale = 0
         if not self.is_single:
-            dtrsv(b"U", b"T", b"N", &n, A, &n, x, &one)
-            dtrsv(b"U", b"N", b"N", &n, A, &n, x, &one)
+            dtrsv(b"U", b"T", b"N", &n, A, &stride, x, &one)
+            dtrsv(b"U", b"N", b"N", &n, A, &stride, x, &one)
             return
         for i in range(n):
             scale = max(scale, fabs(x[i]))
         for i in range(n):
             self.single[i] = <float> (x[i] / scale) if scale > 0 else 0
-        strsv(b"U", b"T", b"N", &n, A4, &n, self.single, &one)
-        strsv(b"U", b"N", b"N", &n, A4, &n, self.single, &one)
+        strsv(b"U", b"T", b"N", &n, A4, &stride, self.single, &one)
+        strsv(b"U", b"N", b"N", &n, A4, &stride, self.single, &one)
         for i in range(n):
             x[i] = self.single[i] * scale
 
     cdef void find_direction(self) noexcept nogil:
         """Compute the direction d = -z + V l."""
-        cdef Py_ssize_t i, j, row, n = self.n_free
+        cdef Py_ssize_t i, j, row, n = self.n_factor
         cdef double x
         cdef double *V = <double *> self.columns
         for row in range(self.n_blocked + 1):
@@ -529,35 +715,34 @@ cdef class DualSolver:
 
     cdef double find_step(self, Variables *v, Py_ssize_t *index) noexcept nogil:
         """Return the share of the direction after which the first variable meets a bound, and its index; or 1, -1."""
-        cdef Py_ssize_t i, j
+        cdef Py_ssize_t i
         cdef double t = 1, room
         index[0] = -1
-        for i in range(self.n_free):
-            j = self.indices[i]
-            if self.delta[i] > 0:
-                room = (0 if self.side[i] < 0 else v.upper[j]) - v.b[j]
-                if t * self.delta[i] > room:
-                    t = room / self.delta[i]
-                    index[0] = i
-            elif self.delta[i] < 0:
-                room = v.b[j] - (0 if self.side[i] > 0 else v.lower[j])
-                if -t * self.delta[i] > room:
-                    t = -room / self.delta[i]
-                    index[0] = i
+        for i in range(self.n_factor):
+            room = self.room(v, i)
+            if t * fabs(self.delta[i]) > room:
+                t = room / fabs(self.delta[i])
+                index[0] = i
         return t
 
+    cdef inline double room(self, Variables *v, Py_ssize_t i) noexcept nogil:
+        """Return how far a variable of the factor is from the bound to which the direction leads."""
+        cdef Py_ssize_t j = self.indices[i]
+        if self.delta[i] > 0:
+            return (0 if self.side[i] < 0 else v.upper[j]) - v.b[j]
+        return v.b[j] - (0 if self.side[i] > 0 else v.lower[j])
+
     cdef bint block(self, Py_ssize_t k) noexcept nogil:
-        """Keep a variable at its bound for the rest of the phase; return whether the phase can go on."""
-        cdef Py_ssize_t i, j, row = self.n_blocked + 1, n = self.n_free
+        """Keep a variable of the batch at its bound for the rest of the phase; return whether the phase can go on."""
+        cdef Py_ssize_t i, j, row = self.n_blocked + 1, n = self.n_factor
         cdef double x
         cdef double *V = <double *> self.columns
         cdef double *new = V + row * n
         if row > MAX_BLOCKED or row >= n - 1:
             return False
+        j = self.place_in_batch(k)
         for i in range(n):
-            new[i] = 0
-        new[k] = 1
-        self.divide(new)
+            new[i] = (<float *> self.batch)[j * n + i] if self.is_single else (<double *> self.batch)[j * n + i]
         for i in range(row):
             x = V[i * n + k]
             for j in range(i):
@@ -577,11 +762,11 @@ cdef class DualSolver:
         """Return the difference between the largest and the smallest derivative of variables that are not blocked."""
         cdef Py_ssize_t i, row
         cdef double low = INFINITY, high = -INFINITY, r
-        for i in range(self.n_free):
+        for i in range(self.n_factor):
             self.z[i] = 1
         for row in range(1, self.n_blocked + 1):
             self.z[self.blocked[row]] = 0
-        for i in range(self.n_free):
+        for i in range(self.n_factor):
             if self.z[i] == 1:
                 r = v.g[self.indices[i]] + self.epsilon * self.side[i]
                 low = min(low, r)
@@ -593,18 +778,19 @@ cdef class DualSolver:
     ) noexcept nogil:
         """Add K times the changes of some variables to the gradient, four rows at a time."""
         cdef Py_ssize_t i, n = 0
-        cdef Py_ssize_t[4] starts
+        cdef Py_ssize_t[4] rows
         cdef double[4] factors
         for i in range(n_changes):
             if changes[i] != 0:
-                starts[n], factors[n] = indices[i] * v.n, changes[i]
+                rows[n], factors[n] = indices[i], changes[i]
                 n += 1
             if n == 4 or (i == n_changes - 1 and n > 0):
+                self.require(v, rows, n)
                 while n < 4:
-                    starts[n], factors[n] = starts[0], 0
+                    rows[n], factors[n] = rows[0], 0
                     n += 1
                 add_rows(
-                    v.K + starts[0], v.K + starts[1], v.K + starts[2], v.K + starts[3],
+                    v.K + rows[0] * v.n, v.K + rows[1] * v.n, v.K + rows[2] * v.n, v.K + rows[3] * v.n,
                     factors[0], factors[1], factors[2], factors[3], v.g, v.n,
                 )
                 n = 0

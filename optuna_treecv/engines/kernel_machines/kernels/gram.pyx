@@ -1,4 +1,4 @@
-"""The Gram matrix of the radial basis function (RBF) kernel."""
+"""Gram matrices of the radial basis function (RBF) kernel."""
 
 import numpy as np
 
@@ -9,12 +9,18 @@ from optuna_treecv._kernels.exp_log cimport exponential_in_vectors
 from optuna_treecv._kernels.vec8 cimport dispatched
 
 
+cdef extern from "gram_rows.h" nogil:
+    void multiply_rows(
+        int n_rows, const double **x, const double *packed, Py_ssize_t n, Py_ssize_t d, double **out
+    ) noexcept
+
+
 cdef dispatched compute_row(
     const double *products,     # IN, (n,), x.y for each row y
     double square,              # |x|^2
     const double *squares,      # IN, (n,), |y|^2
     double gamma,
-    double *out,                # OUT, (n,)
+    double *out,                # OUT, (n,), may be ``products``
     Py_ssize_t n,
 ) noexcept nogil:
     """Compute exp(-gamma |x - y|^2) for all rows y."""
@@ -22,7 +28,7 @@ cdef dispatched compute_row(
     cdef double distance
     for j in range(n):
         distance = (square + squares[j]) - 2 * products[j]
-        distance = distance if distance > 0 else 0
+        distance = 0 if distance < 0 else distance     # NaN stays NaN
         out[j] = exponential_in_vectors(-gamma * distance)
 
 
@@ -52,3 +58,54 @@ def rbf_gram(const double [:, ::1] X, double gamma, double [:, ::1] out) -> None
             for i in range(n_block):
                 compute_row(&products[i * n], squares[first + i], &squares[0], gamma, &out[first + i, 0], n)
                 out[first + i, first + i] = 1
+
+
+cdef class Gram:
+    """A symmetric, positive semi-definite Gram matrix, whose rows may be computed when they are first read.
+
+    The solution of a dual problem reads only the rows of the support vectors and of variables that may become some.
+    Each element is computed by the same operations, whichever rows are computed together.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, n)
+        All elements, or memory for them.
+    X : ndarray of shape (n, d), optional
+        If given, the elements are exp(-gamma |x_i - x_j|^2), and rows are computed when they are read.
+    gamma : float
+    """
+
+    def __init__(self, values: np.ndarray, X: np.ndarray | None = None, gamma: float = 0.0) -> None:
+        cdef Py_ssize_t n = len(values), i
+        self.K, self.X, self.gamma = values, X, gamma
+        if X is not None:
+            self.is_computed = np.zeros(n, np.uint8)
+            padded = np.zeros(((n + 7) // 8, 8, X.shape[1]))
+            padded.reshape(-1, X.shape[1])[:n] = X
+            self.packed = np.ascontiguousarray(padded.transpose(0, 2, 1)).ravel()
+            for i in range(n):
+                self.K[i, i] = 1
+            self.squares = np.cumsum(np.square(X), axis=1)[:, -1].copy()  # adds from the left, like products
+
+    @property
+    def values(self) -> np.ndarray:
+        """The elements, of shape (n, n)."""
+        return np.asarray(self.K)
+
+    cdef void compute_rows(self, const Py_ssize_t *rows, Py_ssize_t n_rows) noexcept nogil:
+        """Compute those of some rows that have not been computed yet."""
+        cdef const double *x[4]
+        cdef double *out[4]
+        cdef Py_ssize_t[4] chosen
+        cdef Py_ssize_t i, j, m = 0, n = self.K.shape[0]
+        for i in range(n_rows):
+            if not self.is_computed[rows[i]]:
+                self.is_computed[rows[i]] = True
+                chosen[m], x[m], out[m] = rows[i], &self.X[rows[i], 0], &self.K[rows[i], 0]
+                m += 1
+            if m == 4 or (i == n_rows - 1 and m > 0):
+                multiply_rows(m, x, &self.packed[0], n, self.X.shape[1], out)
+                for j in range(m):
+                    compute_row(out[j], self.squares[chosen[j]], &self.squares[0], self.gamma, out[j], n)
+                    out[j][chosen[j]] = 1
+                m = 0
