@@ -140,19 +140,18 @@ class Settings:
         preprocessing. "neighbors" searches for neighbours only once per fold, for
         ``KNeighborsClassifier`` and ``KNeighborsRegressor``. "kernel" solves ``SVC``, ``SVR``,
         ``KernelRidge`` and Gaussian processes without an optimizer from one Gram matrix per
-        kernel, or per kernel and fold; "auto" does not choose it yet. "boosting" and
-        "bagging" grow the ensembles of LightGBM, XGBoost and scikit-learn tree by tree, so that
-        one ensemble per fold gives the scores of all smaller ones. "forest" grows the trees of all
-        folds jointly, for ``HistTreeClassifier`` and ``HistTreeRegressor``. "treecv" trains models
-        incrementally along a tree; for time series it is a chain, in which one model walks
-        forward. "fit" calls ``fit`` of any estimator on each fold's training rows. "auto", the
-        default, uses the first
-        of these methods that is possible and gives the same models as ``fit``. "standard" is k
-        trainings from scratch of one pass each, the baseline of the paper; for decision trees, k
-        trees that are grown one by one. "holdout" is "auto" on the first fold alone. "progressive"
-        is progressive validation: one pass, in which each row after the first eighth is tested
-        before the model learns it. ``CVResult.method`` is the method that was used, and
-        ``CVResult.why`` the reason for it.
+        kernel, or per kernel and fold. "boosting" and "bagging" grow the ensembles of LightGBM,
+        XGBoost and scikit-learn tree by tree, so that one ensemble per fold gives the scores of
+        all smaller ones. "forest" grows the trees of all folds jointly, for ``HistTreeClassifier``
+        and ``HistTreeRegressor``. "treecv" trains models incrementally along a tree; for time
+        series it is a chain, in which one model walks forward. "fit" calls ``fit`` of any
+        estimator on each fold's training rows. "auto", the default, uses the first of these
+        methods that is possible and gives the same models as ``fit``. "standard" is k trainings
+        from scratch of one pass each, the baseline of the paper; for decision trees, k trees that
+        are grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is
+        progressive validation: one pass, in which each row after the first eighth is tested before
+        the model learns it. ``CVResult.method`` is the method that was used, and ``CVResult.why``
+        the reason for it.
     n_repeats : int, default=1
         The number of times that cross-validation is repeated, at most 10,000; the scores are
         averaged. If ``cv`` is an int, a float or "loo", repeats differ in how the rows are

@@ -29,7 +29,7 @@ ENGINES: tuple[Engine, ...] = (
     Engine("exact", partial(plan_of_sums, ExactPlan), ("auto", "holdout", "exact"), "any"),
     Engine("newton", partial(plan_of_sums, NewtonPlan), ("auto", "holdout", "newton"), "any"),
     Engine("neighbors", plan_neighbors, ("auto", "holdout", "neighbors")),
-    Engine("kernel", plan_kernel_machine, ("kernel",)),
+    Engine("kernel", plan_kernel_machine, ("auto", "holdout", "kernel")),
     Engine("boosting", plan_boosting, ("auto", "holdout", "boosting"), nests_by=nests_by),
     Engine("bagging", plan_bagging, ("auto", "holdout", "bagging"), nests_by=nests_by),
     Engine("treecv", plan_tree, ("auto", "holdout", "treecv")),

@@ -62,7 +62,7 @@ from optuna_treecv.search.scores import SearchScores
 _GROWING_METHODS = frozenset({"boosting", "bagging"})
 
 # The methods whose scores are equal to those of fits that have converged.
-_CONVERGED_METHODS = frozenset({"exact", "newton"})
+_CONVERGED_METHODS = frozenset({"exact", "kernel", "newton"})
 
 #: All methods that are guaranteed to give scikit-learn's scores.
 EQUIVALENT_METHODS = frozenset({"neighbors"}) | _CONVERGED_METHODS | _GROWING_METHODS
@@ -374,7 +374,9 @@ def _warn_if_stopped(best: Any) -> None:
     """Warn if the refit has not converged, although the models of the folds have."""
     last = last_step(best)
     n_iter, max_iter = getattr(last, "n_iter_", None), getattr(last, "max_iter", None)
-    if n_iter is not None and max_iter is not None and np.max(n_iter) >= max_iter:
+    if n_iter is None or max_iter in (None, -1):  # -1 is no limit
+        return
+    if np.max(n_iter) >= max_iter:
         warn_caller(
             "best_estimator_ has not converged, but the models whose scores are in cv_results_ "
             "have converged, so best_estimator_ may be worse than these scores suggest. Increase "

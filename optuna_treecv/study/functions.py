@@ -107,7 +107,7 @@ def treecv_objective(
         Which out-of-fold outputs of trials are kept for ``predict_oof``, ``threshold``,
         ``honest`` and ``ensemble``. "auto" keeps the outputs that are computed for the scores,
         and labels and probabilities (or decision values) of classifiers. Exceptions are
-        classifiers that take long to predict, such as ``SVC``, outputs of more than 64 MiB per
+        classifiers that take long to predict, such as ``NuSVC``, outputs of more than 64 MiB per
         trial, rows on other machines, and ``method="treecv"`` with ``partial_fit`` of another
         library; "all" makes only the last exception. False keeps none. In memory, the outputs and
         scores of trials take up to 256 MiB; those of the worst trials are dropped first. With a

@@ -33,6 +33,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import Normalizer
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import NuSVC
 from sklearn.svm import SVC
 from sklearn.utils import all_estimators
 from sklearn.utils import get_tags
@@ -121,6 +122,7 @@ ESTIMATORS = [
     LogisticRegression(),
     RandomForestClassifier(),
     SVC(),
+    NuSVC(),
     KNeighborsClassifier(),
     SGDClassifier(),
     SGDClassifier(max_iter=1),
@@ -248,7 +250,13 @@ def test_epochs_in_a_grid():
         (
             SVC(),
             {"n_epochs": IntDistribution(1, 3)},
-            "n_epochs must be None for SVC with method='fit', got a search space:",
+            "n_epochs must be None for SVC with method='kernel', got a search space: "
+            "its models are solved to convergence",
+        ),
+        (
+            NuSVC(),
+            {"n_epochs": IntDistribution(1, 3)},
+            "n_epochs must be None for NuSVC with method='fit', got a search space:",
         ),
         (
             SGDClassifier(),

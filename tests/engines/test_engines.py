@@ -145,6 +145,7 @@ def test_each_engine_has_a_name_and_ways_to_ask_for_it():
         "exact",
         "newton",
         "neighbors",
+        "kernel",
         "boosting",
         "bagging",
         "treecv",

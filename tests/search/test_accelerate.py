@@ -28,6 +28,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import NuSVC
 from sklearn.svm import SVC
 from sklearn_cases import cases_with
 
@@ -246,13 +247,23 @@ def test_ridge_cv_searches_by_exact_folds(calls):
     assert ours.best_score_ == pytest.approx(theirs.best_score_)
 
 
+def test_support_vector_machines_are_searched_by_shared_gram_matrices(calls):
+    grid = {"C": [0.1, 10.0], "gamma": ["scale", 0.1]}
+    with warnings.catch_warnings(action="error"):
+        ours = model_selection.GridSearchCV(SVC(), grid).fit(X, Y)
+    assert [(call.name, call.method) for call in calls] == [("GridSearchCV", "kernel")]
+    theirs = stand_ins.GridSearchCV.stands_for(SVC(), grid).fit(X, Y)
+    for name in ("mean_test_score", "split0_test_score"):
+        assert np.array_equal(ours.cv_results_[name], theirs.cv_results_[name])
+
+
 # --- What is left alone ---
 
 
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (SVC(), "are not computed from sums"),
+        (NuSVC(), "are not computed from sums"),
         (SGDClassifier(max_iter=1, tol=None, random_state=0), "has partial_fit"),
         (GaussianNB(), "has partial_fit"),
         (RandomForestClassifier(3), "random_state is None"),
@@ -433,7 +444,7 @@ import sys
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.svm import SVR
+from sklearn.svm import NuSVR
 import beside
 
 X, y = load_diabetes(return_X_y=True)
@@ -441,7 +452,7 @@ if __name__ == "__main__":
     print(sys.argv[1:], beside.VALUE)
     search = GridSearchCV(Ridge(), {"alpha": [0.01, 0.1, 1.0]}).fit(X, y)
     print(type(search).__name__, search.best_params_)
-    cross_val_score(SVR(), X, y)
+    cross_val_score(NuSVR(), X, y)
     raise SystemExit(3)
 """
 
@@ -462,7 +473,8 @@ def test_a_script_runs_and_the_report_says_what_was_replaced(tmp_path):
     assert ran.stdout == "['--fast', '2'] 7\nGridSearchCV {'alpha': 0.01}\n"
     assert "By optuna_treecv:\n  GridSearchCV of Ridge: " in ran.stderr
     assert "largest difference of a score: " in ran.stderr
-    assert "method='exact'\nBy scikit-learn, as before:\n  cross_val_score of SVR: " in ran.stderr
+    left = "method='exact'\nBy scikit-learn, as before:\n  cross_val_score of NuSVR: "
+    assert left in ran.stderr
 
 
 def test_a_script_that_is_not_there(capsys):

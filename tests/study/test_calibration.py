@@ -41,7 +41,7 @@ class OnlyProba(HistGradientBoostingClassifier):
 @pytest.mark.filterwarnings("error:all folds of trial")
 @pytest.mark.parametrize(
     *pairs(
-        estimator=[FOREST, LOGISTIC, SVC(), LinearSVC(tol=1e-9, max_iter=100_000)],
+        estimator=[FOREST, LOGISTIC, SVC(tol=1e-6), LinearSVC(tol=1e-9, max_iter=100_000)],
         method=["sigmoid", "isotonic", "temperature"],
         n_classes=[2, 3],
     )

@@ -28,6 +28,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import NuSVC
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 import studies
@@ -125,9 +126,9 @@ def searched(estimator, grid, y=CODES, rows=X, **options):
 SCALED = {
     name: (
         make_pipeline(
-            MaxAbsScaler(copy=False), StandardScaler(copy=False, with_mean=False), SVC()
+            MaxAbsScaler(copy=False), StandardScaler(copy=False, with_mean=False), NuSVC()
         ),
-        {"svc__C": [0.1, 1.0]},
+        {"nusvc__nu": [0.2, 0.5]},
         rows,
     )
     for name, rows in [
