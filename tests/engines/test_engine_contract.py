@@ -1,4 +1,4 @@
-"""The contract of engines, for estimators of each engine but ``trees`` and ``kernel_machines``.
+"""The contract of engines, for estimators of each engine but ``trees``.
 
 The tests are those of ``optuna_treecv.testing.EngineContract``. The bins of trees that are grown
 together are those of all rows, so that their scores are not those of fits: see ``trees/``.
@@ -29,6 +29,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_selection import f_regression
 from sklearn.feature_selection import SelectKBest
 from sklearn.feature_selection import SelectPercentile
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Lasso
 from sklearn.linear_model import LinearRegression
 from sklearn.linear_model import LogisticRegression
@@ -45,6 +47,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.svm import NuSVC
+from sklearn.svm import NuSVR
 from sklearn.svm import SVC
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
@@ -112,6 +116,43 @@ NEIGHBORS = [
         {},
     ),
 ]
+KERNEL = [
+    (SVC(tol=1e-8), {"C": -1.0}, {"C": 100.0}, {}),
+    (
+        make_pipeline(StandardScaler(), SVC(gamma="scale", tol=1e-8)),
+        {"svc__C": -1.0},
+        {"svc__C": 0.01},
+        {},
+    ),
+    (
+        make_pipeline(
+            MinMaxScaler(), SVC(kernel="poly", degree=2, gamma=1.0, coef0=1.0, tol=1e-8)
+        ),
+        {"svc__gamma": -1.0},
+        {"svc__gamma": 0.1},
+        {},
+    ),
+    (SVR(C=3.0, gamma=0.2, tol=1e-8), {"epsilon": -1.0}, {"epsilon": 0.5}, {}),
+    (
+        make_pipeline(MinMaxScaler(), SVR(kernel="linear", tol=1e-8)),
+        {"svr__C": -1.0},
+        {"svr__C": 0.01},
+        {},
+    ),
+    (KernelRidge(kernel="rbf"), {"alpha": -1.0}, {"alpha": 30.0}, {}),
+    (
+        make_pipeline(PCA(3), KernelRidge(kernel="laplacian", alpha=0.1)),
+        {"kernelridge__gamma": -1.0},
+        {"kernelridge__gamma": 0.01},
+        {},
+    ),
+    (
+        GaussianProcessRegressor(optimizer=None, alpha=0.1, normalize_y=True),
+        {"alpha": -1.0},
+        {"alpha": 3.0},
+        {},
+    ),
+]
 BOOSTING = [
     (
         GradientBoostingRegressor(n_estimators=4, random_state=0),
@@ -167,9 +208,9 @@ TREE = [
     (ComplementNB(), {"alpha": -1.0}, {"alpha": 300.0}, {}),
 ]
 FIT = [
-    (SVC(), {"C": -1.0}, {"C": 0.01}, {}),
+    (NuSVC(gamma=0.1), {"nu": -1.0}, {"nu": 0.1}, {}),
     (DecisionTreeRegressor(random_state=0), {"min_samples_leaf": 0}, {"min_samples_leaf": 9}, {}),
-    (make_pipeline(PCA(3), SVR()), {"svr__C": -1.0}, {"svr__C": 0.01}, {}),
+    (make_pipeline(PCA(3), NuSVR()), {"nusvr__C": -1.0}, {"nusvr__C": 0.01}, {}),
 ]
 
 
@@ -230,7 +271,7 @@ class Contract(EngineContract):
         X, y = super().make_data()
         if isinstance(self.case[0], MultinomialNB | ComplementNB):  # of counts
             return abs(X), y
-        if isinstance(self.case[0], LinearSVC):  # for more classes, so few rows are fitted
+        if isinstance(self.case[0], LinearSVC | SVC):  # for more classes, LinearSVC is refitted
             return X, y > 0
         return X, abs(y) if isinstance(self.case[0], PoissonRegressor) else y
 
@@ -242,6 +283,7 @@ def contract(method: str, cases: list[Any]) -> type[Contract]:
 TestExact = contract("exact", EXACT)
 TestNewton = contract("newton", NEWTON)
 TestNeighbors = contract("neighbors", NEIGHBORS)
+TestKernel = contract("kernel", KERNEL)
 TestBoosting = contract("boosting", BOOSTING)
 TestBagging = contract("bagging", BAGGING)
 TestTree = contract("treecv", TREE)

@@ -5,7 +5,9 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import polynomial_kernel
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import KFold
@@ -17,7 +19,9 @@ from sklearn.svm import SVR
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
+from optuna_treecv.engines.kernel_machines import svm
 from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
+from optuna_treecv.engines.kernel_machines.kernels.gram import Gram
 
 X = np.random.default_rng(0).normal(size=(120, 4))
 NUMBERS = X[:, 0] + np.sin(X[:, 1])
@@ -35,7 +39,7 @@ def test_the_optimality_conditions_hold(seed):
     lower = np.full(n, -C) if epsilon else np.where(y > 0, 0, -C)
     upper = np.full(n, C) if epsilon else np.where(y > 0, C, 0)
     b, g, tol = np.zeros(n), -y, 5e-8 * max(1, C / 1e3)
-    gap, _ = DualSolver().solve(K, y, lower, upper, epsilon, b, g, tol)
+    gap, *_ = DualSolver().solve(Gram(K), y, lower, upper, epsilon, b, g, tol)
     gradient = K @ b - y
     up = np.where(b >= upper, np.inf, np.where(b >= 0, epsilon, -epsilon))
     down = np.where(b <= lower, -np.inf, np.where(b > 0, epsilon, -epsilon))
@@ -43,6 +47,22 @@ def test_the_optimality_conditions_hold(seed):
     assert (gradient + down).max() - (gradient + up).min() <= 2 * tol
     assert abs(b.sum()) <= 1e-9 * np.abs(b).sum()
     assert np.all((lower <= b) & (b <= upper))
+
+
+def test_rows_without_a_coefficient_have_no_effect():
+    """Test rows may have kernel values that are many orders of magnitude larger."""
+    rng = np.random.default_rng(0)
+    rows, y = rng.normal(size=(40, 3)), np.sign(rng.normal(size=40))
+    bounds = [np.append(np.minimum(y, 0), 0), np.append(np.maximum(y, 0), 0)]
+    solved = []
+    for far in (1.0, 1e9):
+        K = polynomial_kernel(np.vstack([rows, [[far, far, far]]]), degree=3, gamma=1.0)
+        targets = np.append(y, 1.0)
+        b, g = np.zeros(41), -targets
+        gap, intercept, _ = DualSolver().solve(Gram(K), targets, *bounds, 0.0, b, g, 5e-8)
+        assert gap <= 5e-8
+        solved.append([*g[:-1], intercept])
+    np.testing.assert_allclose(*solved, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +117,29 @@ def test_weighted_and_sparse_rows(estimator):
         np.testing.assert_allclose(ours[test], getattr(fitted, method)(rows[test]), atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("estimator", "reason"),
+    [
+        (GaussianProcessRegressor(), "its optimizer chooses the parameters of the kernel"),
+        (GaussianProcessRegressor(RBF()), "its optimizer chooses the parameters of the kernel"),
+        (SVR(kernel="sigmoid"), "may not be positive semi-definite"),
+        (SVR(max_iter=10), "max_iter limits its solver"),
+    ],
+)
+def test_other_settings_are_refitted(estimator, reason):
+    assert tree_cross_validate(estimator, X[:30], NUMBERS[:30], cv=2).method == "fit"
+    with pytest.raises(ValueError, match=reason):
+        tree_cross_validate(estimator, X, NUMBERS, cv=FOLDS, method="kernel")
+
+
+def test_settings_without_parameters_to_choose():
+    for estimator in (
+        GaussianProcessRegressor(optimizer=None),
+        GaussianProcessRegressor(RBF(1.0, "fixed")),
+    ):
+        assert tree_cross_validate(estimator, X, NUMBERS, cv=FOLDS).method == "kernel"
+
+
 def test_a_candidate_has_the_same_bits_alone_and_in_a_search():
     grid = {"svc__C": [0.1, 1.0, 30.0, 1000.0], "svc__gamma": [0.1, 1.0]}
     pipeline, options = make_pipeline(StandardScaler(), SVC()), {"cv": FOLDS, "method": "kernel"}
@@ -121,3 +164,30 @@ def test_the_test_rows_have_no_effect_on_their_models():
     after = tree_cross_val_predict(estimator, X, changed, **options)
     np.testing.assert_allclose(after[test], before[test], atol=1e-5)
     assert np.abs(np.delete(after - before, test)).max() > 0.1
+
+
+def test_rounding_errors_of_the_start_are_removed():
+    y = np.where(NUMBERS > 0, 1.0, -1.0)
+    K, lower, upper = rbf_kernel(X), np.where(y > 0, 0, -10.0), np.where(y > 0, 10.0, 0)
+    b = np.zeros(len(y))
+    g = -y + 1e-3 * np.random.default_rng(0).normal(size=len(y))
+    gap, _, drift = DualSolver().solve(Gram(K), y, lower, upper, 0.0, b, g, 5e-8, drift=1e-2)
+    gradient = K @ b - y
+    assert gap <= 5e-8 and drift <= 5e-9
+    assert gradient[b > lower].max() - gradient[b < upper].min() <= 1e-7
+
+
+def test_solutions_carry_the_rounding_errors_of_their_start(monkeypatch):
+    drifts = []
+
+    class Recorder:
+        n_bytes, move = 0, DualSolver().move
+
+        def solve(self, *arguments):
+            drifts.append(arguments[-1])
+            return DualSolver().solve(*arguments)
+
+    monkeypatch.setattr(svm, "DualSolver", Recorder)
+    monkeypatch.setattr(svm, "_unused", [])
+    tree_cross_validate(SVC(C=100.0), 1e3 * X, NUMBERS > 0, cv=FOLDS, method="kernel")
+    assert max(drifts) > 0

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import WhiteKernel
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GroupKFold
 from sklearn.model_selection import KFold
 from sklearn.model_selection import LeaveOneOut
@@ -15,6 +17,7 @@ from sklearn.model_selection import RepeatedKFold
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 
+from optuna_treecv import tree_cross_validate
 from optuna_treecv.engines.kernel_machines import ridge
 
 ALPHAS = np.array([1e-4, 1e-2, 1.0, 1e3])
@@ -223,3 +226,45 @@ def test_fits_with_many_alphas_use_a_band():
     assert by_cholesky < by_band
     by_cholesky, by_band = ridge._costs_of_fit(1000, 10)
     assert by_band < by_cholesky
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"kernel": None},
+        {"kernel": RBF()},
+        {"kernel": RBF(1.0, "fixed")},
+        {"kernel": None, "optimizer": None},
+        {"kernel": RBF() + WhiteKernel(), "optimizer": None},
+    ],
+    ids=repr,
+)
+def test_parameters_of_gaussian_processes_are_optimized_as_by_fit(params):
+    X, y, _ = make_rows(40)
+    estimator = GaussianProcessRegressor(alpha=0.1, **params)
+    options = {"cv": KFold(3), "scoring": "neg_mean_squared_error"}
+    actual = tree_cross_validate(estimator, X, y[:, 0], shuffle=False, **options).test_score
+    expected = cross_validate(estimator, X, y[:, 0], **options)["test_score"]
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("params", [{"kernel": "rbf"}, {"n_targets": 2}], ids=repr)
+def test_gaussian_processes_that_fit_refuses_are_refused(params):
+    X, y, _ = make_rows(40)
+    estimator = GaussianProcessRegressor(optimizer=None, **params)
+    with pytest.raises(ValueError, match="kernel|n_targets"):
+        tree_cross_validate(estimator, X, y[:, 0], cv=3)
+
+
+def test_sparse_rows_are_refused_for_gaussian_processes():
+    X, y, _ = make_rows(40)
+    estimator = GaussianProcessRegressor(optimizer=None)
+    with pytest.raises(ValueError, match="X must be dense"):
+        tree_cross_validate(estimator, sparse.csr_array(X), y[:, 0], cv=3)
+
+
+def test_squares_that_overflow_are_refused_as_by_fit():
+    X, y, _ = make_rows(40)
+    estimator = KernelRidge(kernel="rbf")
+    with pytest.raises(ValueError, match="not positive definite|NaN"):
+        tree_cross_validate(estimator, X * 1e200, y[:, 0], cv=3)
