@@ -68,6 +68,7 @@ from sklearn.ensemble import GradientBoostingClassifier
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_selection import SelectKBest
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import ElasticNet
 from sklearn.linear_model import Lasso
 from sklearn.linear_model import LinearRegression
@@ -88,7 +89,9 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.svm import LinearSVR
+from sklearn.svm import NuSVC
 from sklearn.svm import SVC
+from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.tree import DecisionTreeRegressor
 
@@ -286,6 +289,13 @@ def _subjects() -> Iterator[Subject]:
     yield Subject("neighbors/regressor", KNeighborsRegressor(weights="distance"), neighbors, none,
                   "number", **fast)  # fmt: skip
 
+    yield Subject("kernel/svc", SVC(), Cs, bad_C, **fast)
+    scaled = make_pipeline(StandardScaler(), SVR(gamma=0.2))
+    yield Subject("kernel/svr", scaled, {"svr__C": Cs["C"]}, {"svr__C": -1.0}, "number")
+    yield Subject(
+        "kernel/ridge", KernelRidge(kernel="rbf"), penalties, bad_alpha, "number", **fast
+    )
+
     sizes = {"n_estimators": [5, 10, 20]}
     bad_size = {"n_estimators": 0}
     yield Subject("boosting/gradient", GradientBoostingClassifier(n_estimators=12, random_state=0),
@@ -317,7 +327,7 @@ def _subjects() -> Iterator[Subject]:
     yield Subject("forest/one_by_one", tree, leaves, bad_leaves, settings={"method": "standard"},
                   **ours)  # fmt: skip
 
-    yield Subject("fit/svc", SVC(), Cs, bad_C, **sk, **fast)
+    yield Subject("fit/svc", NuSVC(), {"nu": [0.2, 0.4, 0.5, 0.6]}, {"nu": -1.0}, **sk, **fast)
     yield Subject("fit/tree", DecisionTreeRegressor(random_state=0), leaves, bad_leaves, "number",
                   **sk)  # fmt: skip
     slow = RandomForestClassifier(1500, random_state=0)  # its folds are stored one by one
@@ -558,7 +568,7 @@ def frame(subject: Subject) -> Fields:
     return cross_validate(subject, X=X, estimator=make_pipeline(columns, subject.estimator))
 
 
-FALL_BACK = ("exact", "newton", "neighbors")
+FALL_BACK = ("exact", "newton", "neighbors", "kernel")
 
 
 @situation
