@@ -73,6 +73,8 @@ def _find_reason_declined(request: Request, parts: Parts) -> str:
     )
     if why := parts.family.why_not(last, facts):
         return why
+    if last.kernel == "precomputed" and parts.steps:
+        return "X holds kernel values, which transformers would change"
     is_multiclass = is_classifier(last) and len(data.classes()) > 2
     if is_multiclass and getattr(last, "decision_function_shape", "ovr") != "ovr":
         return "its decision function has a column per pair of classes"

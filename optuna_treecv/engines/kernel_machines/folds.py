@@ -130,11 +130,11 @@ class KernelFolds(Family):
 
     @abstractmethod
     def compute_gram(
-        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+        self, estimator: Estimator, X: Features, X_train: Features, rows: Array, out: Array
     ) -> Gram:
         """Return the Gram matrix of the rows X, with the kernel for these training rows.
 
-        ``out`` is its memory.
+        ``rows`` are the indices of X in the given X, and ``out`` is the memory of the matrix.
         """
 
     def sort_rows(self, rows: Array) -> Array:
@@ -240,8 +240,9 @@ class KernelFolds(Family):
             stack = sparse.vstack if sparse.issparse(X_train) else np.concatenate
             X = stack([X_train, X_test])
         memory = empty_rows((len(rows), len(rows)), np.float64)
-        gram = self.compute_gram(estimator, take_rows(X, order), X_train, memory)
-        return gram, rows[order], (position[: len(train)], position[len(train) :])
+        rows = rows[order]
+        gram = self.compute_gram(estimator, take_rows(X, order), X_train, rows, memory)
+        return gram, rows, (position[: len(train)], position[len(train) :])
 
     def _transform(
         self, chunk: int | None, train: Array, test: Array

@@ -37,7 +37,7 @@ class KernelRidgeFolds(KernelFolds):
         return "X holds kernel values" if estimator.kernel == "precomputed" else ""
 
     def compute_gram(
-        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+        self, estimator: Estimator, X: Features, X_train: Features, rows: Array, out: Array
     ) -> Gram:
         """Return the Gram matrix of the rows X."""
         gamma = estimator.gamma
@@ -89,7 +89,7 @@ class GaussianProcessFolds(KernelFolds):
         return ""
 
     def compute_gram(
-        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+        self, estimator: Estimator, X: Features, X_train: Features, rows: Array, out: Array
     ) -> Gram:
         """Return the Gram matrix of the rows X."""
         kernel = estimator.kernel

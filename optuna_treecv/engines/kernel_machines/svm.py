@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import _ovr_decision_function
 
@@ -46,6 +47,9 @@ _RATIO = 10.0
 # The maximum size in bytes of the decision values of several candidates.
 _MAX_BYTES = 2**27
 
+# Rounding errors of given kernel values, relative to the largest one.
+_ROUNDING = 1e-10
+
 # The solvers whose memory is kept for later problems, because new memory is filled with zeros by
 # the system; and the maximum of their bytes.
 _unused: list[DualSolver] = []
@@ -62,6 +66,31 @@ def _borrowed_solver() -> Iterator[DualSolver]:
     yield solver
     if sum(other.n_bytes for other in [*_unused, solver]) <= _MOST_KEPT:
         _unused.append(solver)
+
+
+def _copy_kernel(X: Features, rows: Array, out: Array) -> None:
+    """Copy given kernel values, in an order of rows and columns, if they are a Gram matrix."""
+    is_gram = not sparse.issparse(X) and X.shape == out.shape
+    if is_gram:
+        np.take(X, rows, axis=1, out=out)
+        limit = _ROUNDING * np.abs(out).max()
+        is_gram = np.abs(out - out.T).max() <= limit and _is_positive(
+            out + limit * np.eye(len(out))
+        )
+    if not is_gram:
+        raise ValueError(
+            "X must be dense, symmetric and positive semi-definite for kernel='precomputed', got "
+            "other values; use method='fit' instead."
+        )
+
+
+def _is_positive(K: Array) -> bool:
+    """Return whether a symmetric matrix is positive definite."""
+    try:
+        np.linalg.cholesky(K)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 class Problem(NamedTuple):
@@ -167,8 +196,6 @@ class SVMFolds(KernelFolds):
             return "its kernel may not be positive semi-definite"
         if kernel == "poly" and estimator.coef0 < 0:
             return "its kernel is not positive semi-definite for a negative coef0"
-        if kernel == "precomputed":
-            return "X holds kernel values"
         if estimator.C == np.inf:
             return "C is infinite"
         if estimator.max_iter != -1:
@@ -186,12 +213,15 @@ class SVMFolds(KernelFolds):
     @classmethod
     def depends_on_rows(cls, estimator: Estimator) -> bool:
         """Return whether gamma depends on the training rows."""
-        return estimator.kernel != "linear" and estimator.gamma == "scale"
+        return estimator.kernel in ("rbf", "poly") and estimator.gamma == "scale"
 
     def compute_gram(
-        self, estimator: Estimator, X: Features, X_train: Features, out: Array
+        self, estimator: Estimator, X: Features, X_train: Features, rows: Array, out: Array
     ) -> Gram:
         """Return the Gram matrix of the rows X, with the kernel for these training rows."""
+        if estimator.kernel == "precomputed":
+            _copy_kernel(X, rows, out)
+            return Gram(out)
         gamma, variance = estimator.gamma, 1.0
         if gamma == "scale":
             is_dense = isinstance(X_train, np.ndarray)

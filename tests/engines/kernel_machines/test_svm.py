@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GridSearchCV
@@ -390,3 +391,32 @@ def test_the_best_estimator_of_a_search_equals_that_of_grid_search(rows):
     np.testing.assert_array_equal(
         actual.decision_function(X), clone(expected.best_estimator_).fit(X, y).decision_function(X)
     )
+
+
+@pytest.mark.parametrize("estimator", [SVC(tol=1e-6), SVR(tol=1e-6)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_given_kernel_values_are_a_gram_matrix(estimator, dtype):
+    X, y, targets, _ = make_problem("three classes", 3, 90)
+    y, K = y if is_classifier(estimator) else targets, rbf_kernel(X, gamma=0.3)
+    given = clone(estimator).set_params(kernel="precomputed")
+    method = "decision_function" if is_classifier(estimator) else "predict"
+    options = {"cv": FOLDS, "response_method": method, "method": "kernel"}
+    ours = tree_cross_val_predict(given, K.astype(dtype), y, **options)
+    expected = cross_val_predict(given, K, y, cv=FOLDS, method=method)
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda K: K - 0.5 * np.eye(len(K)),
+        lambda K: K + np.triu(np.full(K.shape, 0.1), 1),
+        sparse.csr_array,
+        lambda K: K[:, :30],
+    ],
+)
+def test_other_kernel_values_are_left_to_fit(change):
+    X, y, _, _ = make_problem("plain", 3, 60)
+    K = change(rbf_kernel(X, gamma=3.0))
+    with pytest.raises(ValueError, match="X must be dense, symmetric and positive semi-definite"):
+        tree_cross_validate(SVC(kernel="precomputed"), K, y, cv=FOLDS, method="kernel")
