@@ -442,10 +442,10 @@ cdef class DualSolver:
 
         With the residuals r, the step is d = -z + V l for z = A^-1 r, V = A^-1 B. The columns of B are ones, for the
         constraint sum d = 0, and a unit vector for each blocked variable, for the constraint d_i = 0. Variables in the
-        factor that are not free any more are blocked, too. The multipliers
-        l solve B'V l = B'z, whose Cholesky factor S gets a row for each blocked variable. In A = K_FF + s 11' +
-        sigma I, the second term has no effect on d, since sum d = 0. It makes A well-conditioned if K_FF is singular
-        only in a direction that the constraint excludes, as with a linear kernel.
+        factor that are not free any more are blocked, too. The multipliers l solve B'V l = B'z, whose Cholesky factor
+        S gets a row for each blocked variable. In A = K_FF + s 11' + sigma I, the second term has no effect on d,
+        since sum d = 0. It makes A well-conditioned if K_FF is singular only in a direction that the constraint
+        excludes, as with a linear kernel.
         """
         cdef Py_ssize_t i, j, _refinement, n, k
         cdef double t, before, after
@@ -540,7 +540,7 @@ cdef class DualSolver:
 
     cdef bint add_to_factor(self, Variables *v, Py_ssize_t n_after) noexcept nogil:
         """Append the rows of A for more variables to the Cholesky factor; return whether A is positive definite."""
-        cdef Py_ssize_t i, j, k
+        cdef Py_ssize_t i, j, k, begin = self.n_factor * self.stride
         cdef int n = self.n_factor, m = n_after - n, stride = self.stride, info = 0
         cdef double one = 1, minus = -1
         cdef float one4 = 1, minus4 = -1
@@ -559,16 +559,14 @@ cdef class DualSolver:
                 A[i * stride + i] += self.sigma
         if self.is_single:
             if n > 0 and m > 0:
-                strsm(b"L", b"U", b"T", b"N", &n, &m, &one4, A4, &stride, A4 + n * stride, &stride)
-                ssyrk(
-                    b"U", b"T", &m, &n, &minus4, A4 + n * stride, &stride, &one4, A4 + n * stride + n, &stride
-                )
-            spotrf(b"U", &m, A4 + n * stride + n, &stride, &info)
+                strsm(b"L", b"U", b"T", b"N", &n, &m, &one4, A4, &stride, A4 + begin, &stride)
+                ssyrk(b"U", b"T", &m, &n, &minus4, A4 + begin, &stride, &one4, A4 + begin + n, &stride)
+            spotrf(b"U", &m, A4 + begin + n, &stride, &info)
         else:
             if n > 0 and m > 0:
-                dtrsm(b"L", b"U", b"T", b"N", &n, &m, &one, A, &stride, A + n * stride, &stride)
-                dsyrk(b"U", b"T", &m, &n, &minus, A + n * stride, &stride, &one, A + n * stride + n, &stride)
-            dpotrf(b"U", &m, A + n * stride + n, &stride, &info)
+                dtrsm(b"L", b"U", b"T", b"N", &n, &m, &one, A, &stride, A + begin, &stride)
+                dsyrk(b"U", b"T", &m, &n, &minus, A + begin, &stride, &one, A + begin + n, &stride)
+            dpotrf(b"U", &m, A + begin + n, &stride, &info)
         if info != 0:
             return False
         for i in range(n, n_after):
