@@ -1237,8 +1237,8 @@ BREAKAGES = [
     ),
     Breakage(
         "kernel machines: the kernel depends on the test rows",
-        "self.compute_gram(estimator, take_rows(X, order), X_train, memory)",
-        "self.compute_gram(estimator, take_rows(X, order), X, memory)",
+        "self.compute_gram(estimator, take_rows(X, order), X_train, rows, memory)",
+        "self.compute_gram(estimator, take_rows(X, order), X, rows, memory)",
         "test_dual::test_predictions_equal_those_of_fits "
         "test_engine_contract::TestKernel::test_no_row_reaches_the_model_that_tests_it",
     ),
