@@ -220,7 +220,8 @@ class SVMFolds(KernelFolds):
     ) -> Gram:
         """Return the Gram matrix of the rows X, with the kernel for these training rows."""
         if estimator.kernel == "precomputed":
-            _copy_kernel(X, rows, out)
+            # Lists are left to fit, which refuses them.
+            _copy_kernel(X if hasattr(self._fold_task.X, "shape") else X[:0], rows, out)
             return Gram(out)
         gamma, variance = estimator.gamma, 1.0
         if gamma == "scale":
