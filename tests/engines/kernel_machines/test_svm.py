@@ -373,7 +373,7 @@ print((max(peaks) - peaks[0]) / 3000**2)
 def test_the_memory_of_matrices_is_bounded(n_jobs, C):
     command = [sys.executable, "-P", "-c", MEMORY, str(n_jobs), str(C)]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
-    assert 4 <= float(printed) <= engine._BYTES_PER_ENTRY * n_jobs + 3
+    assert 0 < float(printed) <= engine._BYTES_PER_ENTRY * n_jobs + 3
 
 
 @pytest.mark.parametrize("rows", ["dense", "sparse"])
