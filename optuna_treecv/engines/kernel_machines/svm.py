@@ -68,20 +68,19 @@ def _borrowed_solver() -> Iterator[DualSolver]:
         _unused.append(solver)
 
 
-def _copy_kernel(X: Features, rows: Array, out: Array) -> None:
-    """Copy given kernel values, in an order of rows and columns, if they are a Gram matrix."""
-    is_gram = not sparse.issparse(X) and X.shape == out.shape
-    if is_gram:
-        np.take(X, rows, axis=1, out=out)
-        limit = _ROUNDING * np.abs(out).max()
-        is_gram = np.abs(out - out.T).max() <= limit and _is_positive(
-            out + limit * np.eye(len(out))
-        )
-    if not is_gram:
-        raise ValueError(
-            "X must be dense, symmetric and positive semi-definite for kernel='precomputed', got "
-            "other values; use method='fit' instead."
-        )
+def _copy_kernel(X: Features, rows: Array, out: Array) -> bool:
+    """Copy kernel values in an order of rows and columns, if they are a Gram matrix.
+
+    Returns
+    -------
+    bool
+        Whether they are one.
+    """
+    if sparse.issparse(X) or X.shape != out.shape:
+        return False
+    np.take(X, rows, axis=1, out=out)
+    limit = _ROUNDING * np.abs(out).max()
+    return np.abs(out - out.T).max() <= limit and _is_positive(out + limit * np.eye(len(out)))
 
 
 def _is_positive(K: Array) -> bool:
@@ -117,10 +116,9 @@ class Problem(NamedTuple):
         """Return the values of the rows that take part."""
         return np.concatenate([values[part] for part in self.parts])
 
-    @property
-    def scale(self) -> float:
-        """The scale of the targets."""
-        return float(self.targets.std()) or 1.0 if self.is_regression else 1.0
+    def scale(self, weights: Array) -> float:
+        """Return the scale of the targets of rows with a positive weight."""
+        return float(self.targets[weights > 0].std()) or 1.0 if self.is_regression else 1.0
 
     def bounds(self, limits: Array) -> tuple[Array, Array]:
         """Return the lower and the upper bounds of the coefficients."""
@@ -220,9 +218,13 @@ class SVMFolds(KernelFolds):
     ) -> Gram:
         """Return the Gram matrix of the rows X, with the kernel for these training rows."""
         if estimator.kernel == "precomputed":
-            # Lists are left to fit, which refuses them.
-            _copy_kernel(X if hasattr(self._fold_task.X, "shape") else X[:0], rows, out)
-            return Gram(out)
+            # fit refuses kernel values in a list.
+            if hasattr(self._fold_task.X, "shape") and _copy_kernel(X, rows, out):
+                return Gram(out)
+            raise ValueError(
+                "X must be a dense array that is symmetric and positive semi-definite for "
+                "kernel='precomputed', got other values; use method='fit' instead."
+            )
         gamma, variance = estimator.gamma, 1.0
         if gamma == "scale":
             is_dense = isinstance(X_train, np.ndarray)
@@ -252,7 +254,7 @@ class SVMFolds(KernelFolds):
             starts.rows_of_problems.append(problem.select(rows))
             gap = None
             if self.has_gram_per_fold(estimators[0]):
-                gap = _GAP_OF_STARTS * problem.scale
+                gap = _GAP_OF_STARTS * problem.scale(problem.select(weights))
             solutions = self._solve_path(problem, problem.select(weights), estimators, gap)
             starts.solutions.append(solutions)
         return starts
@@ -380,7 +382,7 @@ class SVMFolds(KernelFolds):
         coefs, gradient = start.coefs.copy(), start.gradient.copy()
         lower, upper = problem.bounds(C * weights)
         tol = gap or min(
-            _GAP * max(1, C * weights.max() / 1e3, problem.scale), float(estimator.tol)
+            _GAP * max(1, C * weights.max() / 1e3, problem.scale(weights)), float(estimator.tol)
         )
         epsilon = float(getattr(estimator, "epsilon", 0))
         with _borrowed_solver() as solver:
@@ -409,7 +411,8 @@ class SVMFolds(KernelFolds):
     ) -> list[Solution]:
         """Return the solutions of all candidates up to a gap, along a fixed path of C."""
         cached: dict[tuple[float, float], tuple[Solution, bool]] = {}
-        first = problem.scale / (problem.gram.values.diagonal().mean() or 1.0)
+        diagonal = problem.gram.values.diagonal()[weights > 0]
+        first = problem.scale(weights) / (diagonal.mean() or 1.0)
         zero = Solution(np.zeros(len(weights)), -problem.targets, 0.0, first)
         solutions = []
         for estimator in estimators:
@@ -441,7 +444,7 @@ class SVMFolds(KernelFolds):
     ) -> tuple[Solution, bool]:
         """Return the solution for a C of the path, and whether it is that of every larger C."""
         start = self._raise_bounds(problem, weights, start, C)
-        gap_on_path = _GAP_ON_PATH * problem.scale
+        gap_on_path = _GAP_ON_PATH * problem.scale(weights)
         solution = self._solve(problem, weights, estimator, C, start, gap_on_path)
         if solution.is_bounded(weights):
             return solution, False

@@ -529,7 +529,7 @@ cdef class DualSolver:
         if n == 0 or (self.is_single and not self.allows_single):
             return False
         for i in range(v.n):
-            place = self.places[i if v.K == self.all_K else self.rows[i]]
+            place = self.places[self.index_of_all(v, i)]
             if place >= 0:
                 self.indices[place] = i
                 n_removed += not self.is_free(v, i)
@@ -537,6 +537,10 @@ cdef class DualSolver:
                 self.indices[n] = i
                 n += 1
         return n_removed <= self.n_factor // SHARE_REMOVED and n <= self.stride and self.add_to_factor(v, n)
+
+    cdef inline Py_ssize_t index_of_all(self, Variables *v, Py_ssize_t i) noexcept nogil:
+        """Return the index of a variable among all variables."""
+        return i if v.K == self.all_K else self.rows[i]
 
     cdef bint add_to_factor(self, Variables *v, Py_ssize_t n_after) noexcept nogil:
         """Append the rows of A for more variables to the Cholesky factor; return whether A is positive definite."""
@@ -570,7 +574,7 @@ cdef class DualSolver:
         if info != 0:
             return False
         for i in range(n, n_after):
-            self.places[self.indices[i] if v.K == self.all_K else self.rows[self.indices[i]]] = i
+            self.places[self.index_of_all(v, self.indices[i])] = i
         self.n_factor = n_after
         return True
 

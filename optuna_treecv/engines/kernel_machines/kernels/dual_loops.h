@@ -1,16 +1,34 @@
-/* The loops over all variables that each SMO step runs. Eight partial results are kept in vectors (parts.h); equal values
+/* The loops over all variables that each SMO step runs. Eight partial results are kept in vectors (vec8.h); equal values
  * are resolved by the smaller index, so that all builds choose the same variables. */
 #ifndef OPTUNA_TREECV_DUAL_LOOPS_H
 #define OPTUNA_TREECV_DUAL_LOOPS_H
 
 #include <math.h>
-#include "parts.h"
+#include "vec8.h"
 
 /* The extreme derivatives of the objective, and the index of a variable. */
 typedef struct {
     double low, high;
     ptrdiff_t index;
 } extremes;
+
+#ifdef VECTOR_TYPES
+typedef int64_t part_mask __attribute__((vector_size(PART_BYTES), may_alias));
+#define WIDTH (PART_BYTES / 8)
+#define LOAD(x) (*(const part_double *)(x))
+#define STORE(x, value) (*(part_double *)(x) = (value))
+#define FILL(x) ((part_double){0} + (x))
+#define CHOOSE(is, a, b) ((part_double)(((is) & (part_mask)(a)) | (~(is) & (part_mask)(b))))
+#else
+typedef int part_mask;
+#define WIDTH 1
+#define LOAD(x) (*(x))
+#define STORE(x, value) (*(x) = (value))
+#define FILL(x) (x)
+#define CHOOSE(is, a, b) ((is) ? (a) : (b))
+#endif
+#define N_PARTS (8 / WIDTH)
+#define EACH_PART _Pragma("GCC unroll 8") for (int p = 0; p < N_PARTS; p++)
 
 /* Compute g += step (a - b), and find the smallest g + up with its index, and the largest g + down. */
 static DISPATCHED void step_and_scan(double step, const double *restrict a, const double *restrict b,

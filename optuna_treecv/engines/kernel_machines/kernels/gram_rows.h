@@ -3,7 +3,7 @@
 #ifndef OPTUNA_TREECV_GRAM_ROWS_H
 #define OPTUNA_TREECV_GRAM_ROWS_H
 
-#include "parts.h"
+#include "vec8.h"
 
 /* Compute out[r][j] = x[r] . y_j for n_rows rows x and all rows y, which are packed in blocks of eight: (n_blocks, d, 8).
  * The sums are kept in vectors of a type. */
