@@ -138,7 +138,7 @@ class KernelFolds(Family):
         """
 
     def sort_rows(self, rows: Array) -> Array:
-        """Return the order that these rows shall have in the Gram matrix."""
+        """Return the order that these training rows shall have in the Gram matrix."""
         return np.arange(len(rows))
 
     def find_starts(self, gram: Gram, rows: Array, estimators: Sequence[Estimator]) -> Opaque:
@@ -224,16 +224,16 @@ class KernelFolds(Family):
     def _make_gram(self, chunk: int | None, estimator: Estimator) -> tuple[Gram, Array, Split]:
         """Return a Gram matrix, the indices of its rows in the given X, and the split.
 
-        It has the training rows and the test rows of a chunk. If ``chunk`` is None, it has all
-        rows, of which all are training rows.
+        It has the training rows of a chunk and, after them, its test rows. If ``chunk`` is None,
+        it has all rows, of which all are training rows.
         """
         if chunk is None:
             train, test = np.arange(self._cut.n_rows), np.empty(0, np.intp)
         else:
             train, test = self._cut.split(chunk).train_rows(), self._cut.test_rows(chunk)
-        rows = np.concatenate([train, test])
-        order = self.sort_rows(rows)
-        position = np.argsort(order)
+        rows, n_train = np.concatenate([train, test]), len(train)
+        order = np.concatenate([self.sort_rows(train), np.arange(n_train, len(rows))])
+        position = np.argsort(order[:n_train])
         X_train, X_test = self._transform(chunk, train, test)
         X = X_train
         if len(test):
@@ -242,7 +242,7 @@ class KernelFolds(Family):
         memory = empty_rows((len(rows), len(rows)), np.float64)
         rows = rows[order]
         gram = self.compute_gram(estimator, take_rows(X, order), X_train, rows, memory)
-        return gram, rows, (position[: len(train)], position[len(train) :])
+        return gram, rows, (position, np.arange(n_train, len(rows)))
 
     def _transform(
         self, chunk: int | None, train: Array, test: Array

@@ -1,13 +1,7 @@
-"""Support vector machines (``SVC``, ``SVR``): each fold starts from the solution with all rows.
-
-With all rows, each candidate is solved along a fixed path of C: from the smallest value of the
-path to the largest one that is at most C / 2. A solution therefore does not depend on other
-candidates.
-"""
+"""Support vector machines (``SVC``, ``SVR``): each fold starts from the solution with all rows."""
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -15,57 +9,36 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 from sklearn.utils import compute_class_weight
-from sklearn.utils.multiclass import _ovr_decision_function
 
 from optuna_treecv.engines.kernel_machines.folds import compute_kernel
 from optuna_treecv.engines.kernel_machines.folds import computes_by_row
 from optuna_treecv.engines.kernel_machines.folds import KernelFolds
 from optuna_treecv.engines.kernel_machines.folds import Split
-from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
 from optuna_treecv.engines.kernel_machines.kernels.gram import Gram
+from optuna_treecv.engines.kernel_machines.problems import borrowed_solver
+from optuna_treecv.engines.kernel_machines.problems import epsilon_of
+from optuna_treecv.engines.kernel_machines.problems import Problem
+from optuna_treecv.engines.kernel_machines.problems import Solution
+from optuna_treecv.engines.kernel_machines.problems import WeightedProblem
 from optuna_treecv.numerics.moments import in_order
 from optuna_treecv.plans.family import Facts
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 from optuna_treecv.types import Features
 
-# Solvers stop at this violation of the optimality conditions, times max(1, C / 1000): for a larger
-# C, the rounding errors of the gradient are larger.
-_GAP = 5e-8
+# Starts for folds with other Gram matrices have at most this violation of the optimality
+# conditions, as a share of the scale of the targets.
+_GAP_OF_STARTS = 5e-3
 
-# The same on the fixed path of C, and of starts for folds with other Gram matrices, as shares of
-# the scale of the targets.
-_GAP_ON_PATH, _GAP_OF_STARTS = 5e-2, 5e-3
+# Folds have few test rows if these are at most this share of the rows. For them, a working set and
+# its factor are kept from one fold to the next.
+_FEW = 0.02
 
-# The numbers of SMO steps per variable before the first Newton phase, along the path and in a fold
-# whose start is close to its solution.
-_STEPS, _STEPS_OF_FOLD = 0.5, 0.1
-
-# The path of C has the scale of the problem times powers of this ratio.
-_RATIO = 10.0
-
-# The maximum size in bytes of the decision values of several candidates.
+# The maximum size in bytes of the solutions and decision values of several candidates.
 _MAX_BYTES = 2**27
 
 # Rounding errors of given kernel values, relative to the largest one.
 _ROUNDING = 1e-10
-
-# The solvers whose memory is kept for later problems, because new memory is filled with zeros by
-# the system; and the maximum of their bytes.
-_unused: list[DualSolver] = []
-_MOST_KEPT = 2**28
-
-
-@contextmanager
-def _borrowed_solver() -> Iterator[DualSolver]:
-    """Lend a solver to a thread. It is kept afterwards if unused solvers have little memory."""
-    try:
-        solver = _unused.pop()
-    except IndexError:
-        solver = DualSolver()
-    yield solver
-    if sum(other.n_bytes for other in [*_unused, solver]) <= _MOST_KEPT:
-        _unused.append(solver)
 
 
 def _copy_kernel(X: Features, rows: Array, out: Array) -> bool:
@@ -92,75 +65,47 @@ def _is_positive(K: Array) -> bool:
     return True
 
 
-class Problem(NamedTuple):
-    """The dual problem of two classes, or of a regression.
+def _group(estimators: Sequence[Estimator], starts: list[Solution]) -> list[slice]:
+    """Return the ranges of candidates that start from the same solution."""
+    keys = [(epsilon_of(e), start.C) for e, start in zip(estimators, starts, strict=True)]
+    firsts = [i for i, key in enumerate(keys) if i == 0 or key != keys[i - 1]]
+    return [slice(i, j) for i, j in zip(firsts, [*firsts[1:], len(keys)], strict=True)]
 
-    Attributes
+
+def _decide(problem: Problem, gram: Gram, solutions: list[Solution], test: Array) -> Array:
+    """Return the decision values of a problem for test rows, (n_estimators, n_test_rows)."""
+    if problem.gram is gram:
+        return np.array([(s.gradient + problem.targets)[test] + s.intercept for s in solutions])
+    first, second = problem.parts
+    coefs, n = np.array([solution.coefs for solution in solutions]), first.stop - first.start
+    values = coefs[:, :n] @ gram.values[first].take(test, axis=1)
+    values += coefs[:, n:] @ gram.values[second].take(test, axis=1)
+    return values + np.array([[solution.intercept] for solution in solutions])
+
+
+def _decide_pairs(solved: list[tuple[Problem, list[Solution]]], K: Array) -> Array:
+    """Return the decision values of all pairs of classes, (n_pairs, n_estimators, n_test_rows).
+
+    Parameters
     ----------
-    parts : list of slice
-        The rows of the Gram matrix that take part.
-    gram : Gram
-        The Gram matrix of these rows.
-    targets : ndarray of shape (n,)
-        1 and -1 for two classes.
-    is_regression : bool
-        Whether coefficients may have both signs.
+    solved : list of (Problem, list of Solution)
+        The solutions of all estimators.
+    K : ndarray of shape (n_rows, n_test_rows)
     """
-
-    parts: list[slice]
-    gram: Gram
-    targets: Array
-    is_regression: bool
-
-    def select(self, values: Array) -> Array:
-        """Return the values of the rows that take part."""
-        return np.concatenate([values[part] for part in self.parts])
-
-    def scale(self, weights: Array) -> float:
-        """Return the scale of the targets of rows with a positive weight."""
-        return float(self.targets[weights > 0].std()) or 1.0 if self.is_regression else 1.0
-
-    def bounds(self, limits: Array) -> tuple[Array, Array]:
-        """Return the lower and the upper bounds of the coefficients."""
-        if self.is_regression:
-            return -limits, limits
-        return np.where(self.targets > 0, 0, -limits), np.where(self.targets > 0, limits, 0)
-
-
-class Solution(NamedTuple):
-    """The solution of a problem.
-
-    Attributes
-    ----------
-    coefs : ndarray of shape (n,)
-        The coefficients b.
-    gradient : ndarray of shape (n,)
-        K b - targets; empty if it has not been computed.
-    intercept : float
-        NaN if the solver does not converge.
-    C : float
-        The C of the problem that was solved. It is smaller than that of the candidate if no
-        coefficient is at its bound, because a larger C has the same solution.
-    drift : float
-        The size of the rounding errors of the gradient.
-    """
-
-    coefs: Array
-    gradient: Array
-    intercept: float
-    C: float
-    drift: float = 0.0
-
-    def is_bounded(self, weights: Array) -> bool:
-        """Return whether a coefficient is at its bound other than 0."""
-        return bool(np.any((np.abs(self.coefs) >= self.C * weights) & (weights > 0)))
-
-
-def _make_path(first: float, C: float) -> Iterator[float]:
-    """Yield the values of the fixed path from ``first`` on that are at most C / 2."""
-    while first <= C / 2:
-        yield first
-        first *= _RATIO
+    values = np.empty((len(solved), len(solved[0][1]), K.shape[1]))
+    of_class: dict[int, list[tuple[int, Array]]] = {}
+    for number, (problem, solutions) in enumerate(solved):
+        first, second = problem.parts
+        coefs, n = np.array([solution.coefs for solution in solutions]), first.stop - first.start
+        of_class.setdefault(first.start, []).append((number, coefs[:, :n]))
+        of_class.setdefault(second.start, []).append((number, coefs[:, n:]))
+        values[number] = np.array([[solution.intercept] for solution in solutions])
+    for start, parts in of_class.items():
+        numbers, of_parts = zip(*parts, strict=True)
+        stacked = np.concatenate(of_parts)
+        products = stacked @ K[start : start + stacked.shape[1]]
+        values[list(numbers)] += products.reshape(len(numbers), *values.shape[1:])
+    return values
 
 
 class Starts(NamedTuple):
@@ -172,12 +117,15 @@ class Starts(NamedTuple):
         The indices of the rows of the Gram matrix in the given X.
     rows_of_problems : list of ndarray
         Those of the rows of each problem.
+    weights : list of ndarray
+        For each problem, the weights of its rows.
     solutions : list of list of Solution
         For each problem, those of all candidates.
     """
 
     rows: Array
     rows_of_problems: list[Array]
+    weights: list[Array]
     solutions: list[list[Solution]]
 
 
@@ -249,18 +197,23 @@ class SVMFolds(KernelFolds):
     def find_starts(self, gram: Gram, rows: Array, estimators: Sequence[Estimator]) -> Starts:
         """Solve all problems with all rows as training rows."""
         weights = self._weigh(rows, np.arange(len(rows)), estimators[0])
-        starts = Starts(rows, [], [])
-        for problem in self._make_problems(gram, rows):
+        starts = Starts(rows, [], [], [])
+        for problem in self._make_problems(gram, rows, len(rows)):
             starts.rows_of_problems.append(problem.select(rows))
-            gap = None
-            if self.has_gram_per_fold(estimators[0]):
-                gap = _GAP_OF_STARTS * problem.scale(problem.select(weights))
-            solutions = self._solve_path(problem, problem.select(weights), estimators, gap)
-            starts.solutions.append(solutions)
+            starts.weights.append(problem.select(weights))
+            with borrowed_solver() as solver:
+                weighted = WeightedProblem(problem, starts.weights[-1], solver)
+                is_exact = not self.has_gram_per_fold(estimators[0])
+                gap = None if is_exact else _GAP_OF_STARTS * weighted.scale
+                starts.solutions.append(weighted.solve_path(estimators, gap))
         return starts
 
-    def _make_problems(self, gram: Gram, rows: Array) -> Iterator[Problem]:
-        """Yield one problem for a regression or two classes, otherwise one per pair of classes."""
+    def _make_problems(self, gram: Gram, rows: Array, n_sorted: int) -> Iterator[Problem]:
+        """Yield one problem for a regression or two classes, otherwise one per pair of classes.
+
+        The first ``n_sorted`` rows are in the order of the classes. Each problem of a pair of
+        classes uses the memory of the one before.
+        """
         if self._classes is None:
             targets = np.asarray(self._y[rows], np.float64).reshape(-1)
             yield Problem([slice(None)], gram, targets, is_regression=True)
@@ -269,13 +222,17 @@ class SVMFolds(KernelFolds):
         if len(self._classes) == 2:
             yield Problem([slice(None)], gram, 2.0 * codes - 1, is_regression=False)
             return
-        bounds = np.searchsorted(codes, np.arange(len(self._classes) + 1))
+        bounds = np.searchsorted(codes[:n_sorted], np.arange(len(self._classes) + 1))
         parts = [slice(*bounds[code : code + 2]) for code in range(len(self._classes))]
-        for pair in combinations(parts, 2):
-            sizes = [part.stop - part.start for part in pair]
-            of_pair = Gram(np.block([[gram.values[a, b] for b in pair] for a in pair]))
-            targets = np.repeat([1.0, -1.0], sizes)
-            yield Problem([*pair], of_pair, targets, is_regression=False)
+        memory = np.empty(np.sort(np.diff(bounds))[-2:].sum() ** 2)
+        for first, second in combinations(parts, 2):
+            n = first.stop - first.start
+            n_both = n + second.stop - second.start
+            K = memory[: n_both**2].reshape(n_both, n_both)
+            K[:n, :n], K[:n, n:] = gram.values[first, first], gram.values[first, second]
+            K[n:, :n], K[n:, n:] = gram.values[second, first], gram.values[second, second]
+            targets = np.repeat([1.0, -1.0], [n, n_both - n])
+            yield Problem([first, second], Gram(K), targets, is_regression=False)
 
     def _weigh(self, rows: Array, train: Array, estimator: Estimator) -> Array:
         """Return the weight of each row of the Gram matrix; 0 if it is no training row."""
@@ -301,22 +258,36 @@ class SVMFolds(KernelFolds):
         n_classes = 2 if self._classes is None else len(self._classes)
         n_problems = n_classes * (n_classes - 1) // 2
         n_tested = sum(len(test) for _, test in splits)
-        size = max(1, _MAX_BYTES // (8 * n_problems * n_tested))
+        has_gram_per_fold = self.has_gram_per_fold(estimators[0])
+        n_sorted = len(splits[0][0]) if has_gram_per_fold else len(rows)
+        most_tested = max(len(test) for _, test in splits)
+        size = max(1, _MAX_BYTES // (8 * n_problems * n_tested + 16 * n_classes * len(rows)))
         outputs = [np.empty((len(estimators), len(test), self._width)) for _, test in splits]
         n_jobs = min(self._n_jobs, len(splits))
         for begin in range(0, len(estimators), size):
             batch = slice(begin, begin + size)
             of_batch = estimators[batch]
-            decisions = [np.empty((len(of_batch), len(test), n_problems)) for _, test in splits]
-            for number, problem in enumerate(self._make_problems(gram, rows)):
-                of_problem = None
+            decisions = [np.empty((n_problems, len(of_batch), len(test))) for _, test in splits]
+            solved_pairs: list[tuple[Problem, list[Solution]]] = []
+            for number, problem in enumerate(self._make_problems(gram, rows, n_sorted)):
+                of_problem, weights, groups = [], None, [slice(None)]
                 if starts is not None:
                     of_problem = self._map_starts(problem, rows, starts, number, batch)
-                predict = partial(self._predict_split, problem, gram, rows, of_batch, of_problem)
-                for out, values in zip(decisions, in_order(n_jobs, predict, splits), strict=True):
-                    out[:, :, number] = values
+                    if rows is starts.rows and most_tested <= _FEW * len(rows):
+                        weights, groups = starts.weights[number], _group(of_batch, of_problem)
+                for group in groups:
+                    arguments = rows, of_batch[group], of_problem[group], weights
+                    solve = partial(self._solve_split, problem, *arguments)
+                    solved = in_order(n_jobs, solve, splits)
+                    for out, (_, test), solutions in zip(decisions, splits, solved, strict=True):
+                        if problem.gram is not gram and has_gram_per_fold:
+                            solved_pairs.append((problem, solutions))
+                        else:
+                            out[number, group] = _decide(problem, gram, solutions, test)
+            if solved_pairs:
+                decisions[0] = _decide_pairs(solved_pairs, gram.values[:, n_sorted:])
             for out, values in zip(outputs, decisions, strict=True):
-                out[batch] = self._to_outputs(values, of_batch[0])
+                out[batch] = self._to_outputs(values, getattr(of_batch[0], "break_ties", False))
         yield from outputs
 
     def _map_starts(
@@ -326,206 +297,87 @@ class SVMFolds(KernelFolds):
         solutions = starts.solutions[number][batch]
         if rows is starts.rows:
             return solutions
-        all_coefs = np.zeros((len(solutions), self._cut.n_rows))
-        all_coefs[:, starts.rows_of_problems[number]] = [s.coefs for s in solutions]
-        coefs = all_coefs[:, problem.select(rows)]
-        return [
-            s._replace(coefs=b, gradient=np.empty(0))
-            for s, b in zip(solutions, coefs, strict=True)
-        ]
+        of_problem, no_gradient = starts.rows_of_problems[number], np.empty(0)
+        position = np.empty(self._cut.n_rows, np.intp)
+        position[of_problem] = np.arange(len(of_problem))
+        places = position[problem.select(rows)]
+        return [s._replace(coefs=s.coefs[places], gradient=no_gradient) for s in solutions]
 
-    def _predict_split(
+    def _solve_split(
         self,
         problem: Problem,
-        gram: Gram,
         rows: Array,
         estimators: Sequence[Estimator],
-        starts: list[Solution] | None,
-        split: Split,
-    ) -> Array:
-        """Return the decision values for the test rows of a split, (n_estimators, n_test_rows)."""
-        train, test = split
-        weights = problem.select(self._weigh(rows, train, estimators[0]))
-        if self._classes is not None and len(np.unique(problem.targets[weights > 0])) < 2:
-            raise ValueError(
-                "sample_weight and class_weight must give each class a positive weight in each "
-                "training set, but a class has weight 0 in one of them."
-            )
-        if starts is None:
-            solutions = self._solve_path(problem, weights, estimators)
-        else:
-            solutions = self._solve_from(problem, weights, estimators, starts)
-        if problem.gram is gram:
-            return np.array(
-                [(s.gradient + problem.targets)[test] + s.intercept for s in solutions]
-            )
-        coefs = np.array([solution.coefs for solution in solutions])
-        values = np.array([[solution.intercept] for solution in solutions])
-        start = 0
-        for part in problem.parts:
-            stop = start + part.stop - part.start
-            values = values + coefs[:, start:stop] @ gram.values[test, part].T
-            start = stop
-        return values
-
-    def _solve(
-        self,
-        problem: Problem,
-        weights: Array,
-        estimator: Estimator,
-        C: float,
-        start: Solution,
-        gap: float | None = None,
-        steps: float = _STEPS,
-    ) -> Solution:
-        """Return the solution for C, from a start within its bounds, up to a gap."""
-        coefs, gradient = start.coefs.copy(), start.gradient.copy()
-        lower, upper = problem.bounds(C * weights)
-        tol = gap or min(
-            _GAP * max(1, C * weights.max() / 1e3, problem.scale(weights)), float(estimator.tol)
-        )
-        epsilon = float(getattr(estimator, "epsilon", 0))
-        with _borrowed_solver() as solver:
-            reached, intercept, drift = solver.solve(
-                problem.gram,
-                problem.targets,
-                lower,
-                upper,
-                epsilon,
-                coefs,
-                gradient,
-                tol,
-                steps,
-                start.drift,
-            )
-        if gap is None and not reached <= float(estimator.tol):
-            intercept = np.nan
-        return Solution(coefs, gradient, intercept, C, drift)
-
-    def _solve_path(
-        self,
-        problem: Problem,
-        weights: Array,
-        estimators: Sequence[Estimator],
-        gap: float | None = None,
-    ) -> list[Solution]:
-        """Return the solutions of all candidates up to a gap, along a fixed path of C."""
-        cached: dict[tuple[float, float], tuple[Solution, bool]] = {}
-        diagonal = problem.gram.values.diagonal()[weights > 0]
-        first = problem.scale(weights) / (diagonal.mean() or 1.0)
-        zero = Solution(np.zeros(len(weights)), -problem.targets, 0.0, first)
-        solutions = []
-        for estimator in estimators:
-            C, solution = float(estimator.C), zero
-            epsilon, is_solved = float(getattr(estimator, "epsilon", 0)), False
-            for of_path in _make_path(first, C):
-                key = epsilon, of_path
-                if key not in cached:
-                    cached[key] = self._solve_on_path(
-                        problem, weights, estimator, of_path, solution, gap
-                    )
-                solution, is_solved = cached[key]
-                if is_solved:
-                    break
-            if not is_solved:
-                start = self._raise_bounds(problem, weights, solution, C)
-                solution = self._solve(problem, weights, estimator, C, start, gap)
-            solutions.append(solution)
-        return solutions
-
-    def _solve_on_path(
-        self,
-        problem: Problem,
-        weights: Array,
-        estimator: Estimator,
-        C: float,
-        start: Solution,
-        gap: float | None,
-    ) -> tuple[Solution, bool]:
-        """Return the solution for a C of the path, and whether it is that of every larger C."""
-        start = self._raise_bounds(problem, weights, start, C)
-        gap_on_path = _GAP_ON_PATH * problem.scale(weights)
-        solution = self._solve(problem, weights, estimator, C, start, gap_on_path)
-        if solution.is_bounded(weights):
-            return solution, False
-        solution = self._solve(problem, weights, estimator, C, solution, gap)
-        return solution, not solution.is_bounded(weights)
-
-    def _raise_bounds(
-        self, problem: Problem, weights: Array, solution: Solution, C: float
-    ) -> Solution:
-        """Return a start for a larger C: coefficients at their bounds stay at their bounds."""
-        coefs, gradient = solution.coefs.copy(), solution.gradient.copy()
-        is_at_bound = np.abs(coefs) >= solution.C * weights
-        changes = np.where(is_at_bound, coefs * (C / solution.C - 1), 0)
-        with _borrowed_solver() as solver:
-            drift = solver.move(problem.gram, changes, coefs, gradient)
-        return Solution(coefs, gradient, 0.0, C, solution.drift + drift)
-
-    def _solve_from(
-        self,
-        problem: Problem,
-        weights: Array,
-        estimators: Sequence[Estimator],
         starts: list[Solution],
+        all_weights: Array | None,
+        split: Split,
     ) -> list[Solution]:
-        """Return the solutions of all candidates with the training rows of a fold.
+        """Return the solutions of all candidates with the training rows of a split.
 
-        Each starts from the solution with all rows, without the coefficients of the test rows.
+        Parameters
+        ----------
+        problem : Problem
+        rows : ndarray
+        estimators : sequence of estimators
+        starts : list of Solution
+            The solutions with all rows; empty if there are none.
+        all_weights : ndarray or None
+            The weights of all rows of the problem, if few of them are test rows.
+        split : (ndarray, ndarray)
         """
-        cached: dict[tuple[float, float], Solution] = {}
-        coefs = np.empty((len(starts), len(weights)))
-        for row, start in zip(coefs, starts, strict=True):
-            np.clip(start.coefs, *problem.bounds(start.C * weights), out=row)
-        solutions = []
-        for number, (estimator, start) in enumerate(zip(estimators, starts, strict=True)):
-            key = float(getattr(estimator, "epsilon", 0)), start.C
-            if key not in cached:
-                if start.gradient.size:
-                    b, gradient, drift = start.coefs.copy(), start.gradient.copy(), start.drift
-                else:
-                    b, gradient, drift = np.zeros(len(weights)), -problem.targets, 0.0
-                with _borrowed_solver() as solver:
-                    drift += solver.move(problem.gram, coefs[number] - b, b, gradient)
-                begin = Solution(coefs[number], gradient, 0.0, start.C, drift)
-                cached[key] = self._solve(
-                    problem, weights, estimator, start.C, begin, steps=_STEPS_OF_FOLD
+        weights = problem.select(self._weigh(rows, split[0], estimators[0]))
+        with borrowed_solver() as solver:
+            weighted = WeightedProblem(problem, weights, solver)
+            if self._classes is not None and not weighted.has_both_classes:
+                raise ValueError(
+                    "sample_weight and class_weight must give each class a positive weight in "
+                    "each training set, but a class has weight 0 in one of them."
                 )
-            solution = cached[key]
-            if start.C < estimator.C and solution.is_bounded(weights):
-                solution = self._solve(problem, weights, estimator, float(estimator.C), solution)
-            solutions.append(solution)
+            if not starts:
+                solutions = weighted.solve_path(estimators)
+            elif all_weights is None:
+                solutions = weighted.solve_from(estimators, starts)
+            else:
+                if not solver.keeps(starts[0].coefs):
+                    WeightedProblem(problem, all_weights, solver).keep(estimators[0], starts[0])
+                solutions = weighted.solve_from(estimators, starts, uses_kept=True)
         return solutions
 
-    def _to_outputs(self, decisions: Array, estimator: Estimator) -> Array:
+    def _to_outputs(self, decisions: Array, breaks_ties: bool) -> Array:
         """Return class codes or decision values of all problems as outputs, in their columns.
 
-        ``decisions`` and the result are of shape (n_estimators, n_test_rows, ...).
+        ``decisions`` is of shape (n_problems, n_estimators, n_test_rows), and the result of shape
+        (n_estimators, n_test_rows, width).
         """
-        outputs = np.empty((*decisions.shape[:2], self._width))
-        is_finite = np.isfinite(decisions).all(axis=2)
+        outputs = np.empty((*decisions.shape[1:], self._width))
         for method, columns in self._columns.items():
             if self._classes is None or (len(self._classes) == 2 and method != "predict"):
-                outputs[:, :, columns] = decisions
+                outputs[:, :, columns] = decisions[0][:, :, None]
             elif len(self._classes) == 2:
-                outputs[:, :, columns] = decisions >= 0
+                outputs[:, :, columns] = decisions[0][:, :, None] >= 0
             else:
-                flat = decisions.reshape(-1, decisions.shape[2])
-                of_method = self._vote(flat, method, bool(estimator.break_ties))
-                outputs[:, :, columns] = of_method.reshape(*decisions.shape[:2], -1)
-        outputs[~is_finite] = np.nan
+                outputs[:, :, columns] = self._vote(decisions, method, breaks_ties)
+        outputs[~np.isfinite(decisions).all(axis=0)] = np.nan
         return outputs
 
     def _vote(self, decisions: Array, method: str, breaks_ties: bool) -> Array:
-        """Return class codes or a decision value per class, from those of pairs of classes."""
+        """Return class codes or a decision value per class, from those of pairs of classes.
+
+        The decision value of a class is its number of votes plus a number between -1/3 and 1/3
+        that increases with the sum of its decision values, as in scikit-learn.
+        """
         assert self._classes is not None
-        n_classes = len(self._classes)
-        if method != "predict" or breaks_ties:
-            values = _ovr_decision_function(decisions < 0, -decisions, n_classes)
-            return values if method != "predict" else values.argmax(axis=1)
-        votes = np.zeros((len(decisions), n_classes), np.intp)
-        for number, (first, second) in enumerate(combinations(range(n_classes), 2)):
-            is_first = decisions[:, number] > 0
-            votes[:, first] += is_first
-            votes[:, second] += ~is_first
-        return votes.argmax(axis=1)
+        is_class, n_classes = method == "predict", len(self._classes)
+        votes = np.zeros((n_classes, *decisions.shape[1:]))
+        sums = np.zeros_like(votes)
+        for (first, second), values in zip(
+            combinations(range(n_classes), 2), decisions, strict=True
+        ):
+            is_first = values > 0 if is_class and not breaks_ties else values >= 0
+            votes[first] += is_first
+            votes[second] += ~is_first
+            sums[first] += values
+            sums[second] -= values
+        if not is_class or breaks_ties:
+            votes += sums / (3 * (np.abs(sums) + 1))
+        return votes.argmax(axis=0)[:, :, None] if is_class else votes.transpose(1, 2, 0)

@@ -19,7 +19,7 @@ from sklearn.svm import SVR
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
-from optuna_treecv.engines.kernel_machines import svm
+from optuna_treecv.engines.kernel_machines import problems
 from optuna_treecv.engines.kernel_machines.kernels.dual import DualSolver
 from optuna_treecv.engines.kernel_machines.kernels.gram import Gram
 
@@ -184,10 +184,10 @@ def test_solutions_carry_the_rounding_errors_of_their_start(monkeypatch):
         n_bytes, move = 0, DualSolver().move
 
         def solve(self, *arguments):
-            drifts.append(arguments[-1])
+            drifts.append(arguments[-2])
             return DualSolver().solve(*arguments)
 
-    monkeypatch.setattr(svm, "DualSolver", Recorder)
-    monkeypatch.setattr(svm, "_unused", [])
+    monkeypatch.setattr(problems, "DualSolver", Recorder)
+    monkeypatch.setattr(problems, "_unused", [])
     tree_cross_validate(SVC(C=100.0), 1e3 * X, NUMBERS > 0, cv=FOLDS, method="kernel")
     assert max(drifts) > 0

@@ -14,6 +14,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.model_selection import cross_validate
 from sklearn.model_selection import GridSearchCV
 from sklearn.model_selection import KFold
+from sklearn.model_selection import LeaveOneOut
 from sklearn.model_selection import ShuffleSplit
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
@@ -26,8 +27,10 @@ from optuna_treecv import tree_cross_validate
 from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.engines.kernel_machines import engine
 from optuna_treecv.engines.kernel_machines import folds
+from optuna_treecv.engines.kernel_machines import problems
 from optuna_treecv.engines.kernel_machines import svm
-from optuna_treecv.engines.kernel_machines.svm import SVMFolds
+from optuna_treecv.engines.kernel_machines.kernels.gram import Gram
+from optuna_treecv.engines.kernel_machines.problems import WeightedProblem
 
 FOLDS = KFold(5, shuffle=True, random_state=0)
 KINDS = ("plain", "separable", "duplicated", "rare", "collinear", "weights", "three classes")
@@ -61,10 +64,10 @@ def make_estimator(rng, is_regression):
         "coef0": 1.0,
     }
     if is_regression:
-        svm = SVR(epsilon=float(rng.choice([0.0, 0.01, 0.3, 100.0])), **params)
+        last = SVR(epsilon=float(rng.choice([0.0, 0.01, 0.3, 100.0])), **params)
     else:
-        svm = SVC(class_weight=["balanced", None][rng.integers(2)], **params)
-    return svm if rng.random() < 0.5 else make_pipeline(StandardScaler(), svm)
+        last = SVC(class_weight=["balanced", None][rng.integers(2)], **params)
+    return last if rng.random() < 0.5 else make_pipeline(StandardScaler(), last)
 
 
 def compute_gap(problem, weights, estimator, solution):
@@ -89,38 +92,44 @@ def compute_gap(problem, weights, estimator, solution):
 def record_solutions(monkeypatch):
     """Return a list that receives the problem, weights, estimator and solution of each fold."""
     recorded = []
-    for name in ("_solve_from", "_solve_path"):
-        method = getattr(SVMFolds, name)
+    for name in ("solve_from", "solve_path"):
+        method = getattr(WeightedProblem, name)
 
-        def solve(self, problem, weights, estimators, *args, method=method, name=name):
-            solutions = method(self, problem, weights, estimators, *args)
-            is_inexact = name == "_solve_path" and args and args[0] is not None
+        def solve(self, estimators, *args, method=method, name=name, **kwargs):
+            solutions = method(self, estimators, *args, **kwargs)
+            is_inexact = name == "solve_path" and args and args[0] is not None
             if not is_inexact:  # only starts are
-                recorded.extend(
-                    (problem, weights, *pair) for pair in zip(estimators, solutions, strict=True)
-                )
+                problem = self.problem
+                if len(problem.parts) == 2:  # the next pair of classes uses the same memory
+                    problem = problem._replace(gram=Gram(problem.gram.values.copy()))
+                for pair in zip(estimators, solutions, strict=True):
+                    recorded.append((problem, self.weights, *pair))
             return solutions
 
-        monkeypatch.setattr(SVMFolds, name, solve)
+        monkeypatch.setattr(WeightedProblem, name, solve)
     return recorded
 
 
 def check_conditions(recorded):
     for problem, weights, estimator, solution in recorded:
         gap, outside = compute_gap(problem, weights, estimator, solution)
-        tol = 1e-7 * max(1, estimator.C * weights.max() / 1e3, problem.scale(weights))
-        largest = problem.gram.values.diagonal().max()
+        tol = 1e-7 * max(
+            1, estimator.C * weights.max() / 1e3, WeightedProblem(problem, weights, None).scale
+        )
+        largest = problem.gram.diagonal.max()
         tol += 2e-16 * largest * np.abs(solution.coefs).sum()  # of NumPy's gradient
         assert gap <= tol, (estimator, len(weights))
         assert outside <= tol, (estimator, len(weights))
 
 
-def check_random_problem(recorded, kind, seed, n):
+def check_random_problem(recorded, kind, seed, n, n_folds=None):
     rng = np.random.default_rng([seed, n])
     for is_regression in (False, True):
         estimator = make_estimator(rng, is_regression)
         X, y, targets, weights = make_problem(kind, seed, n)
-        n_folds = int(rng.choice([3, 5]))
+        if n_folds and weights is not None:
+            weights += 0.01  # a test row must have a weight
+        n_folds = n_folds or int(rng.choice([3, 5]))
         tree_cross_validate(
             estimator,
             X,
@@ -139,6 +148,24 @@ def check_random_problem(recorded, kind, seed, n):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_optimality_conditions_hold_in_each_fold(monkeypatch, kind, seed):
     check_random_problem(record_solutions(monkeypatch), kind, seed, n=[20, 60, 150][seed])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_optimality_conditions_hold_in_folds_of_few_rows(monkeypatch, kind, seed):
+    """A working set and its factor serve several folds."""
+    monkeypatch.setattr(svm, "_FEW", 0.2)
+    n, n_folds = [(20, 20), (60, 60), (150, 50), (150, 5)][seed]
+    check_random_problem(record_solutions(monkeypatch), kind, seed, n, n_folds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [60, 400])
+def test_the_optimality_conditions_hold_in_folds_of_few_of_many_rows(monkeypatch, kind, n):
+    recorded = record_solutions(monkeypatch)
+    for seed in range({60: 30, 400: 4}[n]):
+        check_random_problem(recorded, kind, 200 + seed, n, n_folds=60)
 
 
 @pytest.mark.slow
@@ -238,6 +265,25 @@ def test_no_row_reaches_the_model_that_tests_it(estimator, kind, shift):
     assert np.abs(after - before)[~is_tested].max() > 1e-3 * scale
 
 
+@pytest.mark.parametrize("estimator", MODELS[:9], ids=repr)
+def test_a_row_that_is_left_out_does_not_reach_its_model(estimator):
+    X, y, targets, _ = make_problem("plain", 1, 60)
+    y = y if is_classifier(estimator) else targets
+    name = METHODS[is_classifier(estimator)][0]
+    options = {"cv": LeaveOneOut(), "method": "kernel", "response_method": name}
+    before = tree_cross_val_predict(estimator, X, y, **options)
+    for row in (3, 20, 41):
+        changed = y.copy()
+        if is_classifier(estimator):
+            changed[row] = 1 - y[row]
+        else:  # to the other side of the prediction
+            changed[row] = before[row] - 2 * np.sign(y[row] - before[row])
+        after = tree_cross_val_predict(estimator, X, changed, **options)
+        scale = np.abs(before).max()
+        np.testing.assert_allclose(after[row], before[row], rtol=0, atol=3e-7 * scale)
+        assert np.abs(after - before).max() > 1e-3 * scale
+
+
 @pytest.mark.parametrize("splitter", [TimeSeriesSplit(4), ShuffleSplit(4, random_state=0)])
 def test_gram_matrices_of_folds_may_lack_rows(splitter):
     X, y, _, _ = make_problem("three classes", 0, 90)
@@ -259,13 +305,15 @@ def predict_bits(estimator, X, y, **options):
 def test_bits_do_not_depend_on_threads_and_kept_solvers(monkeypatch, estimator, kind):
     X, y, targets, _ = make_problem(kind, 2, 120)
     y = y if is_classifier(estimator) else targets
-    monkeypatch.setattr(svm, "_unused", [])
-    expected = predict_bits(estimator, X, y)
-    for n in (30, 300):
-        other_X, other_y, other_targets, _ = make_problem(kind, 9, n)
-        predict_bits(estimator, other_X, other_y if is_classifier(estimator) else other_targets)
-        assert predict_bits(estimator, X, y) == expected
-    assert predict_bits(estimator, X, y, n_jobs=2) == expected
+    has_few_test_rows = kind == "plain" and not hasattr(estimator, "steps")
+    for cv in [FOLDS, *[KFold(60)] * has_few_test_rows]:
+        monkeypatch.setattr(problems, "_unused", [])
+        expected = predict_bits(estimator, X, y, cv=cv)
+        for n in (30, 300):
+            other_X, labels, numbers, _ = make_problem(kind, 9, n)
+            predict_bits(estimator, other_X, labels if is_classifier(estimator) else numbers)
+            assert predict_bits(estimator, X, y, cv=cv) == expected
+        assert predict_bits(estimator, X, y, cv=cv, n_jobs=2) == expected
 
 
 @pytest.mark.parametrize("estimator", [SVC(tol=1e-6), make_pipeline(StandardScaler(), SVR())])
@@ -322,14 +370,14 @@ def test_rows_whose_gram_matrix_exceeds_max_memory_are_refitted(n_jobs):
 
 
 def test_kept_solvers_have_at_most_the_maximum_memory(monkeypatch):
-    monkeypatch.setattr(svm, "_unused", [])
-    monkeypatch.setattr(svm, "_MOST_KEPT", 5_000_000)
+    monkeypatch.setattr(problems, "_unused", [])
+    monkeypatch.setattr(problems, "_MOST_KEPT", 5_000_000)
     n_bytes = []
     for n in (40, 90, 450, 40):
         X, y, targets, _ = make_problem("plain", 0, n)
         for estimator, labels in ((SVC(C=100), y), (SVR(), targets)):
             tree_cross_validate(estimator, X, labels, cv=FOLDS, method="kernel", n_jobs=2)
-            n_bytes.append(sum(solver.n_bytes for solver in svm._unused))
+            n_bytes.append(sum(solver.n_bytes for solver in problems._unused))
     assert 0 < max(n_bytes) <= 5_000_000
 
 

@@ -21,4 +21,15 @@ class DualSolver:
         tol: float,
         steps: float = 1.0,
         drift: float = 0,
+        uses_kept: bool = False,
     ) -> tuple[float, float, float]: ...
+    def keeps(self, coefs: object) -> bool: ...
+    def keep(
+        self,
+        K: Gram,
+        lower: np.ndarray,
+        upper: np.ndarray,
+        epsilon: float,
+        coefs: np.ndarray,
+        gradient: np.ndarray,
+    ) -> None: ...

@@ -59,7 +59,7 @@ cdef enum:
     MAX_ROUNDS = 100            # the maximum number of working sets
     MAX_PHASES = 400            # the maximum number of Newton phases of a working set
     MAX_STEPS = 200             # the maximum number of SMO steps per variable, after the first 100,000
-    SHARE_REMOVED = 50          # a factor serves other free variables, if at most 1 / 50 of its variables are not free
+    SHARE_REMOVED = 50          # a factor serves other free variables, if at most 16 or 1 / 50 of it is not free
     SHARE_ADDED = 8             # and if at most 1 / 8 is added to them
 
 # The smallest curvature of an SMO step, relative to the largest diagonal element of K among the variables that may
@@ -71,6 +71,8 @@ cdef double SNAP = 1e-13
 cdef double STEPS_ON_SET = 0.3
 # Variables whose derivatives are this close to a violation are in the working set, too.
 cdef double MARGIN = 0.05
+# The maximum share of the variables in a working set.
+cdef double MOST_IN_SET = 0.7
 # The gap of a working set is reduced to this share of the gap of all variables.
 cdef double GAP_OF_SET = 0.03
 # What is added to the diagonal of factorised matrices, relative to its largest element.
@@ -93,6 +95,16 @@ cdef struct Variables:
     double *down                # g + down is the derivative for a decrease of b; -infinity at the lower bound
 
 
+cdef struct Factor:
+    # The Cholesky factor of K + shift 11' + sigma I for some variables, in float64 or float32.
+    void *values
+    Py_ssize_t n_bytes
+    Py_ssize_t n                # the number of variables; 0 if there is no factor
+    Py_ssize_t stride           # of the columns
+    double shift, sigma
+    bint is_single
+
+
 cdef void *grow(void **memory, Py_ssize_t *size, Py_ssize_t n_bytes) noexcept nogil:
     """Return memory of at least this size. Its content is lost."""
     if size[0] < n_bytes:
@@ -108,18 +120,16 @@ cdef class DualSolver:
     cdef Gram gram
     cdef const double *all_K    # K of all variables
     cdef double epsilon, min_curvature, largest
-    cdef bint allows_single, is_single
+    cdef bint allows_single
     cdef Py_ssize_t n_all, n_blocked, n_steps_left
-    cdef Py_ssize_t n_factor    # the number of variables in the factor; 0 if there is none
-    cdef Py_ssize_t stride      # of its columns
-    cdef double shift, sigma    # which were added to K, and to its diagonal
     # Vectors of all variables, and of those in a working set.
     cdef void *vectors
     cdef void *matrix           # K of a working set
-    cdef void *factor           # of the free variables, and of some that were free
+    cdef Factor *factor         # of the free variables, and of some that were free: own, or kept
+    cdef Factor own
     cdef void *columns          # of the inverse, one for each blocked variable
-    cdef Py_ssize_t[6] sizes
-    cdef double *diagonal
+    cdef Py_ssize_t[8] sizes
+    cdef const double *diagonal
     cdef double *up
     cdef double *down
     cdef double *start
@@ -138,11 +148,20 @@ cdef class DualSolver:
     cdef Py_ssize_t[STRIDE] blocked
     cdef Py_ssize_t[BATCH] in_batch
     cdef int n_batch
+    # A working set whose matrix and factor serve several problems: its variables, and those in the factor.
+    cdef object kept_for
+    cdef void *kept_matrix
+    cdef void *kept_vectors
+    cdef Py_ssize_t n_kept, n_kept_free
+    cdef Factor kept
 
     def __dealloc__(self):
+        free(self.kept_matrix)
+        free(self.kept_vectors)
         free(self.vectors)
         free(self.matrix)
-        free(self.factor)
+        free(self.own.values)
+        free(self.kept.values)
         free(self.columns)
         free(self.batch)
         free(self.of_blocked)
@@ -150,7 +169,7 @@ cdef class DualSolver:
     @property
     def n_bytes(self) -> int:
         """The bytes of memory of this solver."""
-        return sum(self.sizes)
+        return sum(self.sizes) + self.own.n_bytes + self.kept.n_bytes
 
     def move(
         self, K: Gram, const double [::1] changes, double [::1] coefs, double [::1] gradient
@@ -179,6 +198,7 @@ cdef class DualSolver:
     def solve(
         self, K: Gram, const double [::1] targets, const double [::1] lower, const double [::1] upper,
         double epsilon, double [::1] coefs, double [::1] gradient, double tol, double steps = 1.0, double drift = 0,
+        bint uses_kept = False,
     ) -> tuple[float, float, float]:
         """Solve a problem in place, starting from coefficients between their bounds.
 
@@ -199,6 +219,8 @@ cdef class DualSolver:
             needs fewer.
         drift : float
             The size of the rounding errors of the gradient.
+        uses_kept : bool
+            Whether the start differs by few coefficients from the solution for which a working set has been kept.
 
         Returns
         -------
@@ -211,22 +233,19 @@ cdef class DualSolver:
         """
         cdef Variables all
         cdef extremes found
-        cdef Py_ssize_t i, _round
+        cdef Py_ssize_t _round
         cdef double gap = INFINITY, intercept = 0, error
         self.set_variables(&all, K, lower, upper, coefs, gradient)
         self.epsilon = epsilon
         self.allows_single = True
         with nogil:
-            self.n_factor = 0
+            self.begin(&all)
             self.n_steps_left = MAX_STEPS * all.n + 100_000
-            self.largest = 0
-            for i in range(all.n):
-                if lower[i] < upper[i]:     # test rows have no effect
-                    self.largest = max(self.largest, self.diagonal[i])
-                self.set_offsets(&all, i)
             error = self.largest * ROUNDING
-            self.min_curvature = max(MIN_CURVATURE * self.largest, 1e-300)
             drift += error * self.restore_sum(&all)
+            uses_kept &= self.n_kept > 0
+            if uses_kept:
+                drift += error * self.improve_kept(&all, tol)
             drift += error * self.run_smo(&all, tol, <Py_ssize_t> (steps * all.n), &found)
             for _round in range(MAX_ROUNDS):
                 gap = found.high - found.low
@@ -236,6 +255,8 @@ cdef class DualSolver:
                     drift = self.recompute_gradient(&all, targets)
                 elif self.n_steps_left == 0:
                     break
+                elif uses_kept:
+                    drift += error * self.alternate(&all, max(0.9 * tol, GAP_OF_SET * gap), all.n // 20)
                 else:
                     drift += error * self.improve(&all, &found, tol)
                 step_and_scan(0.0, all.diagonal, all.diagonal, all.g, all.up, all.down, all.n, &found)
@@ -244,30 +265,81 @@ cdef class DualSolver:
         self.gram = None
         return gap, intercept, drift
 
+    def keeps(self, object coefs) -> bool:
+        """Return whether the working set is kept of the solution with this array of coefficients."""
+        return self.kept_for is coefs
+
+    def keep(
+        self, K: Gram, const double [::1] lower, const double [::1] upper, double epsilon, coefs: np.ndarray,
+        double [::1] gradient,
+    ) -> None:
+        """Keep the working set and the factor of a solution for problems whose solutions differ by few coefficients.
+
+        They are kept until another factor is needed.
+        """
+        cdef Variables all, part
+        cdef extremes found
+        cdef Py_ssize_t i, m
+        cdef Py_ssize_t *kept
+        self.set_variables(&all, K, lower, upper, coefs, gradient)
+        self.epsilon = epsilon
+        self.allows_single = False
+        self.n_kept = 0
+        with nogil:
+            self.begin(&all)
+            step_and_scan(0.0, all.diagonal, all.diagonal, all.g, all.up, all.down, all.n, &found)
+            m = self.choose_set(&all, &found)
+            part = all
+            if m <= MOST_IN_SET * all.n:
+                if grow(&self.kept_matrix, &self.sizes[6], 8 * m * m) == NULL:
+                    m = 0
+                else:
+                    self.copy_matrix(&all, m, <double *> self.kept_matrix)
+                    self.take_set(&all, m, <double *> self.kept_matrix, &part)
+            if m > 0 and grow(&self.kept_vectors, &self.sizes[7], 16 * all.n) != NULL:
+                self.factorise(&part, &self.kept)
+                self.n_kept, self.n_kept_free = part.n, self.kept.n
+                kept = <Py_ssize_t *> self.kept_vectors
+                for i in range(part.n):
+                    kept[i] = self.index_of_all(&part, i)
+                for i in range(self.kept.n):
+                    kept[part.n + i] = self.index_of_all(&part, self.indices[i])
+        self.gram = None
+        self.kept_for = coefs
+
     cdef int set_variables(
         self, Variables *all, Gram K, const double [::1] lower, const double [::1] upper,
         double [::1] b, double [::1] g,
     ) except -1:
         """Describe all variables of a problem, and reserve the memory for vectors."""
-        cdef Py_ssize_t n = K.K.shape[0], i
-        cdef double *memory = <double *> grow(&self.vectors, &self.sizes[0], 8 * 18 * n)
+        cdef Py_ssize_t n = K.K.shape[0]
+        cdef double *memory = <double *> grow(&self.vectors, &self.sizes[0], 8 * 17 * n)
         if memory == NULL:
             raise MemoryError("The vectors of the dual problem do not fit in memory.")
-        self.diagonal, self.up, self.down, self.start = memory, memory + n, memory + 2 * n, memory + 3 * n
-        self.delta, self.z, self.side = memory + 4 * n, memory + 5 * n, memory + 6 * n
-        self.of_set = memory + 7 * n
-        self.single = <float *> (memory + 14 * n)
-        self.rows, self.indices = <Py_ssize_t *> (memory + 15 * n), <Py_ssize_t *> (memory + 16 * n)
-        self.places = <Py_ssize_t *> (memory + 17 * n)
-        for i in range(n):
-            self.diagonal[i] = K.K[i, i]
-            self.places[i] = -1
+        self.up, self.down, self.start, self.delta = memory, memory + n, memory + 2 * n, memory + 3 * n
+        self.z, self.side, self.of_set = memory + 4 * n, memory + 5 * n, memory + 6 * n
+        self.single = <float *> (memory + 13 * n)
+        self.rows, self.indices = <Py_ssize_t *> (memory + 14 * n), <Py_ssize_t *> (memory + 15 * n)
+        self.places, self.diagonal = <Py_ssize_t *> (memory + 16 * n), &K.of_diagonal[0]
         self.gram, self.n_all = K, n
         self.all_K = &K.K[0, 0]
         all.n, all.K, all.is_lazy, all.diagonal = n, self.all_K, K.X is not None, self.diagonal
         all.lower, all.upper, all.b, all.g = &lower[0], &upper[0], &b[0], &g[0]
         all.up, all.down = self.up, self.down
         return 0
+
+    cdef void begin(self, Variables *all) noexcept nogil:
+        """Begin a problem without a factor."""
+        cdef Py_ssize_t i
+        self.factor = &self.own
+        self.factor.n = 0
+        self.largest = 0
+        for i in range(all.n):
+            self.places[i] = -1
+            if all.lower[i] < all.upper[i]:         # test rows have no effect
+                self.largest = max(self.largest, all.diagonal[i])
+            self.set_offsets(all, i)
+        self.min_curvature = max(MIN_CURVATURE * self.largest, 1e-300)
 
     cdef inline void require(self, Variables *v, const Py_ssize_t *rows, Py_ssize_t n_rows) noexcept nogil:
         """Compute rows of K, unless this has been done."""
@@ -384,12 +456,32 @@ cdef class DualSolver:
 
     cdef double improve(self, Variables *all, extremes *found, double tol) noexcept nogil:
         """Choose a working set, reduce its gap, and update all gradients; return the size of the changes."""
-        cdef Variables part
-        cdef Py_ssize_t i, j, k, m = 0, n = all.n
-        cdef double gap = found.high - found.low, middle = (found.high + found.low) / 2, moved = 0
-        cdef double margin = max(gap, MARGIN), target = max(0.9 * tol, GAP_OF_SET * gap)
-        cdef double *vector = self.of_set
-        for i in range(n):
+        cdef double target = max(0.9 * tol, GAP_OF_SET * (found.high - found.low))
+        cdef Py_ssize_t m = self.choose_set(all, found)
+        if m > MOST_IN_SET * all.n or grow(&self.matrix, &self.sizes[1], 8 * m * m) == NULL:
+            return self.alternate(all, target, <Py_ssize_t> (STEPS_ON_SET * all.n) + 10)
+        self.copy_matrix(all, m, <double *> self.matrix)
+        return self.improve_set(all, m, <double *> self.matrix, target, <Py_ssize_t> (STEPS_ON_SET * m) + 10)
+
+    cdef double improve_kept(self, Variables *all, double tol) noexcept nogil:
+        """Reduce the gap of the working set that has been kept, and update all gradients; return the changes' size."""
+        cdef Py_ssize_t i
+        cdef Py_ssize_t *kept = <Py_ssize_t *> self.kept_vectors
+        self.factor = &self.kept
+        self.factor.n = self.n_kept_free
+        for i in range(self.n_kept):
+            self.rows[i] = kept[i]
+        for i in range(self.factor.n):
+            self.places[kept[self.n_kept + i]] = i
+        if self.n_kept == all.n:
+            return self.alternate(all, 0.9 * tol, all.n // 10)
+        return self.improve_set(all, self.n_kept, <double *> self.kept_matrix, 0.9 * tol, self.n_kept // 10)
+
+    cdef Py_ssize_t choose_set(self, Variables *all, extremes *found) noexcept nogil:
+        """Find the free variables and those that may become free; return their number."""
+        cdef Py_ssize_t i, m = 0
+        cdef double gap = found.high - found.low, middle = (found.high + found.low) / 2, margin = max(gap, MARGIN)
+        for i in range(all.n):
             if all.lower[i] < all.upper[i] and (
                 self.is_free(all, i)
                 or self.places[i] >= 0
@@ -398,20 +490,39 @@ cdef class DualSolver:
             ):
                 self.rows[m] = i
                 m += 1
-        part = all[0]
-        if m > 0.7 * n or grow(&self.matrix, &self.sizes[1], 8 * m * m) == NULL:
-            return self.alternate(all, target)
+        return m
+
+    cdef void copy_matrix(self, Variables *all, Py_ssize_t m, double *K) noexcept nogil:
+        """Copy the Gram matrix of a working set."""
+        cdef Py_ssize_t i, j
+        cdef const double *row
         self.require(all, self.rows, m)
-        part.n, part.K, part.is_lazy, part.diagonal = m, <double *> self.matrix, False, vector
+        for i in range(m):
+            row = all.K + self.rows[i] * all.n
+            for j in range(m):
+                K[i * m + j] = row[self.rows[j]]
+
+    cdef void take_set(self, Variables *all, Py_ssize_t m, const double *K, Variables *part) noexcept nogil:
+        """Copy the vectors of a working set."""
+        cdef Py_ssize_t i, k
+        cdef double *vector = self.of_set
+        part.n, part.K, part.is_lazy, part.diagonal = m, K, False, vector
         part.lower, part.upper, part.b, part.g = vector + m, vector + 2 * m, vector + 3 * m, vector + 4 * m
         part.up, part.down = vector + 5 * m, vector + 6 * m
         for i in range(m):
             k = self.rows[i]
-            for j in range(m):
-                (<double *> self.matrix)[i * m + j] = all.K[k * n + self.rows[j]]
             vector[i], vector[m + i], vector[2 * m + i] = all.diagonal[k], all.lower[k], all.upper[k]
             part.b[i], part.g[i], part.up[i], part.down[i] = all.b[k], all.g[k], all.up[k], all.down[k]
-        self.alternate(&part, target)
+
+    cdef double improve_set(
+        self, Variables *all, Py_ssize_t m, const double *K, double target, Py_ssize_t n_steps
+    ) noexcept nogil:
+        """Reduce the gap of a working set, and update all gradients; return the size of the changes."""
+        cdef Variables part
+        cdef Py_ssize_t i, k
+        cdef double moved = 0
+        self.take_set(all, m, K, &part)
+        self.alternate(&part, target, n_steps)
         for i in range(m):
             k = self.rows[i]
             self.delta[i] = part.b[i] - all.b[k]
@@ -421,17 +532,19 @@ cdef class DualSolver:
         self.add_changes(all, m, self.rows, self.delta)
         return moved
 
-    cdef double alternate(self, Variables *v, double tol) noexcept nogil:
+    cdef double alternate(self, Variables *v, double tol, Py_ssize_t n_steps) noexcept nogil:
         """Alternate SMO and Newton phases until the gap is at most ``tol``; return the size of the changes."""
-        cdef Py_ssize_t n_steps = <Py_ssize_t> (STEPS_ON_SET * v.n) + 10, _phase
+        cdef Py_ssize_t phase
         cdef double moved = 0, n_free
         cdef extremes found
-        for _phase in range(MAX_PHASES):
+        for phase in range(MAX_PHASES):
+            if phase == 10 and self.factor == &self.kept:       # it may serve this problem badly
+                self.factor.n = 0
             moved += self.run_smo(v, tol, n_steps, &found)
             if found.high - found.low <= tol or self.n_steps_left == 0:
                 break
             if self.run_newton(v, tol, &moved):     # about as many operations as the next factorisation takes
-                n_free = self.n_factor
+                n_free = self.factor.n
                 n_steps = <Py_ssize_t> (n_free * n_free * n_free / (200.0 * v.n)) + 2
             else:
                 n_steps = <Py_ssize_t> (1.2 * n_steps) + 1
@@ -450,9 +563,10 @@ cdef class DualSolver:
         cdef Py_ssize_t i, j, _refinement, n, k
         cdef double t, before, after
         cdef bint is_complete = False
-        if not ((self.extend_factor(v) and self.begin_phase(v)) or (self.factorise(v) and self.begin_phase(v))):
-            return False
-        n = self.n_factor
+        if not (self.extend_factor(v) and self.begin_phase(v)):
+            if not (self.factorise(v, &self.own) and self.begin_phase(v)):
+                return False
+        n = self.factor.n
         before = self.range_of_residuals(v)
         for _refinement in range(6):
             for i in range(n):
@@ -492,41 +606,44 @@ cdef class DualSolver:
             if after <= 0.5 * tol:
                 break
             if after > 0.1 * before:        # float32 has too few digits, or sigma is too large
-                self.allows_single &= not self.is_single
+                self.allows_single &= not self.factor.is_single
+                if self.n_blocked > 0:      # or the equations for blocked variables do
+                    self.factor.n = 0
                 break
             before = after
         return is_complete
 
-    cdef bint factorise(self, Variables *v) noexcept nogil:
+    cdef bint factorise(self, Variables *v, Factor *factor) noexcept nogil:
         """Factorise A for the free variables in float32 or, if this fails, in float64; return whether it succeeded."""
         cdef Py_ssize_t i, n = 0
         for i in range(self.n_all):
             self.places[i] = -1
-        self.n_factor = 0
+        self.factor = factor
+        self.factor.n = 0
         for i in range(v.n):
             if self.is_free(v, i):
                 self.indices[n] = i
                 n += 1
-        self.stride = min(n + n // SHARE_ADDED + 1, self.n_all)
-        self.shift = self.largest / n if n else 0
-        if n < 2 or grow(&self.factor, &self.sizes[2], 8 * self.stride * self.stride) == NULL:
+        self.factor.stride = min(n + n // SHARE_ADDED + 1, self.n_all)
+        self.factor.shift = self.largest / n if n else 0
+        if n < 2 or grow(&factor.values, &factor.n_bytes, 8 * self.factor.stride * self.factor.stride) == NULL:
             return False
-        self.is_single = self.allows_single and n >= MIN_SINGLE
-        self.sigma = (JITTER_SINGLE if self.is_single else JITTER) * self.largest
-        while self.sigma <= self.largest:
+        self.factor.is_single = self.allows_single and n >= MIN_SINGLE
+        self.factor.sigma = (JITTER_SINGLE if self.factor.is_single else JITTER) * self.largest
+        while self.factor.sigma <= self.largest:
             if self.add_to_factor(v, n):
                 return True
-            if self.is_single:
-                self.allows_single = self.is_single = False
-                self.sigma = JITTER * self.largest
+            if self.factor.is_single:
+                self.allows_single = self.factor.is_single = False
+                self.factor.sigma = JITTER * self.largest
             else:
-                self.sigma *= 100
+                self.factor.sigma *= 100
         return False
 
     cdef bint extend_factor(self, Variables *v) noexcept nogil:
         """Add variables that have become free to the factor; return whether it serves the free variables."""
-        cdef Py_ssize_t i, place, n_removed = 0, n = self.n_factor
-        if n == 0 or (self.is_single and not self.allows_single):
+        cdef Py_ssize_t i, place, n_removed = 0, n = self.factor.n
+        if n == 0 or (self.factor.is_single and not self.allows_single):
             return False
         for i in range(v.n):
             place = self.places[self.index_of_all(v, i)]
@@ -536,7 +653,9 @@ cdef class DualSolver:
             elif self.is_free(v, i):
                 self.indices[n] = i
                 n += 1
-        return n_removed <= self.n_factor // SHARE_REMOVED and n <= self.stride and self.add_to_factor(v, n)
+        if n_removed > max(BATCH, self.factor.n // SHARE_REMOVED) or n > self.factor.stride:
+            return False
+        return self.add_to_factor(v, n)
 
     cdef inline Py_ssize_t index_of_all(self, Variables *v, Py_ssize_t i) noexcept nogil:
         """Return the index of a variable among all variables."""
@@ -544,24 +663,24 @@ cdef class DualSolver:
 
     cdef bint add_to_factor(self, Variables *v, Py_ssize_t n_after) noexcept nogil:
         """Append the rows of A for more variables to the Cholesky factor; return whether A is positive definite."""
-        cdef Py_ssize_t i, j, k, begin = self.n_factor * self.stride
-        cdef int n = self.n_factor, m = n_after - n, stride = self.stride, info = 0
+        cdef Py_ssize_t i, j, k, begin = self.factor.n * self.factor.stride
+        cdef int n = self.factor.n, m = n_after - n, stride = self.factor.stride, info = 0
         cdef double one = 1, minus = -1
         cdef float one4 = 1, minus4 = -1
-        cdef double *A = <double *> self.factor
+        cdef double *A = <double *> self.factor.values
         cdef float *A4 = <float *> A
         self.require(v, self.indices + n, m)
         for i in range(n, n_after):
             k = self.indices[i] * v.n
-            if self.is_single:
+            if self.factor.is_single:
                 for j in range(i + 1):
-                    A4[i * stride + j] = <float> (v.K[k + self.indices[j]] + self.shift)
-                A4[i * stride + i] += <float> self.sigma
+                    A4[i * stride + j] = <float> (v.K[k + self.indices[j]] + self.factor.shift)
+                A4[i * stride + i] += <float> self.factor.sigma
             else:
                 for j in range(i + 1):
-                    A[i * stride + j] = v.K[k + self.indices[j]] + self.shift
-                A[i * stride + i] += self.sigma
-        if self.is_single:
+                    A[i * stride + j] = v.K[k + self.indices[j]] + self.factor.shift
+                A[i * stride + i] += self.factor.sigma
+        if self.factor.is_single:
             if n > 0 and m > 0:
                 strsm(b"L", b"U", b"T", b"N", &n, &m, &one4, A4, &stride, A4 + begin, &stride)
                 ssyrk(b"U", b"T", &m, &n, &minus4, A4 + begin, &stride, &one4, A4 + begin + n, &stride)
@@ -575,12 +694,12 @@ cdef class DualSolver:
             return False
         for i in range(n, n_after):
             self.places[self.index_of_all(v, self.indices[i])] = i
-        self.n_factor = n_after
+        self.factor.n = n_after
         return True
 
     cdef bint begin_phase(self, Variables *v) noexcept nogil:
         """Compute the columns for the sum, and for variables that are not free; return whether it succeeded."""
-        cdef Py_ssize_t i, j, n = self.n_factor
+        cdef Py_ssize_t i, j, n = self.factor.n
         cdef double total = 0
         cdef double *V = <double *> grow(&self.columns, &self.sizes[3], 8 * n * (MAX_BLOCKED + 1))
         self.S = <double *> grow(&self.of_blocked, &self.sizes[4], 8 * STRIDE * (STRIDE + 1))
@@ -623,7 +742,7 @@ cdef class DualSolver:
         cdef double[BATCH] shares
         cdef double share
         self.in_batch[0], shares[0], self.n_batch = k, -1, 1
-        for i in range(self.n_factor):
+        for i in range(self.factor.n):
             if self.delta[i] == 0 or i == k:
                 continue
             share = max(self.room(v, i) / fabs(self.delta[i]), 0)
@@ -639,20 +758,20 @@ cdef class DualSolver:
     cdef void compute_batch(self) noexcept nogil:
         """Compute the columns of A^-1 for the variables in the batch."""
         cdef Py_ssize_t i, j
-        cdef int n = self.n_factor, m = self.n_batch, stride = self.stride
+        cdef int n = self.factor.n, m = self.n_batch, stride = self.factor.stride
         cdef double one = 1
         cdef float one4 = 1
-        cdef double *A = <double *> self.factor
+        cdef double *A = <double *> self.factor.values
         cdef double *B = <double *> self.batch
         cdef float *A4 = <float *> A
         cdef float *B4 = <float *> B
         for j in range(m):
             for i in range(n):
-                if self.is_single:
+                if self.factor.is_single:
                     B4[j * n + i] = i == self.in_batch[j]
                 else:
                     B[j * n + i] = i == self.in_batch[j]
-        if self.is_single:
+        if self.factor.is_single:
             strsm(b"L", b"U", b"T", b"N", &n, &m, &one4, A4, &stride, B4, &n)
             strsm(b"L", b"U", b"N", b"N", &n, &m, &one4, A4, &stride, B4, &n)
         else:
@@ -661,12 +780,12 @@ cdef class DualSolver:
 
     cdef void divide(self, double *x) noexcept nogil:
         """Replace x by A^-1 x."""
-        cdef int n = self.n_factor, stride = self.stride, one = 1
+        cdef int n = self.factor.n, stride = self.factor.stride, one = 1
         cdef Py_ssize_t i
-        cdef float *A4 = <float *> self.factor
-        cdef double *A = <double *> self.factor
+        cdef float *A4 = <float *> self.factor.values
+        cdef double *A = <double *> self.factor.values
         cdef double scale = 0
-        if not self.is_single:
+        if not self.factor.is_single:
             dtrsv(b"U", b"T", b"N", &n, A, &stride, x, &one)
             dtrsv(b"U", b"N", b"N", &n, A, &stride, x, &one)
             return
@@ -681,7 +800,7 @@ cdef class DualSolver:
 
     cdef void find_direction(self) noexcept nogil:
         """Compute the direction d = -z + V l."""
-        cdef Py_ssize_t i, j, row, n = self.n_factor
+        cdef Py_ssize_t i, j, row, n = self.factor.n
         cdef double x
         cdef double *V = <double *> self.columns
         for row in range(self.n_blocked + 1):
@@ -720,7 +839,7 @@ cdef class DualSolver:
         cdef Py_ssize_t i
         cdef double t = 1, room
         index[0] = -1
-        for i in range(self.n_factor):
+        for i in range(self.factor.n):
             room = self.room(v, i)
             if t * fabs(self.delta[i]) > room:
                 t = room / fabs(self.delta[i])
@@ -736,7 +855,7 @@ cdef class DualSolver:
 
     cdef bint block(self, Py_ssize_t k) noexcept nogil:
         """Keep a variable of the batch at its bound for the rest of the phase; return whether the phase can go on."""
-        cdef Py_ssize_t i, j, row = self.n_blocked + 1, n = self.n_factor
+        cdef Py_ssize_t i, j, row = self.n_blocked + 1, n = self.factor.n
         cdef double x
         cdef double *V = <double *> self.columns
         cdef double *new = V + row * n
@@ -744,7 +863,7 @@ cdef class DualSolver:
             return False
         j = self.place_in_batch(k)
         for i in range(n):
-            new[i] = (<float *> self.batch)[j * n + i] if self.is_single else (<double *> self.batch)[j * n + i]
+            new[i] = (<float *> self.batch)[j * n + i] if self.factor.is_single else (<double *> self.batch)[j * n + i]
         for i in range(row):
             x = V[i * n + k]
             for j in range(i):
@@ -764,11 +883,11 @@ cdef class DualSolver:
         """Return the difference between the largest and the smallest derivative of variables that are not blocked."""
         cdef Py_ssize_t i, row
         cdef double low = INFINITY, high = -INFINITY, r
-        for i in range(self.n_factor):
+        for i in range(self.factor.n):
             self.z[i] = 1
         for row in range(1, self.n_blocked + 1):
             self.z[self.blocked[row]] = 0
-        for i in range(self.n_factor):
+        for i in range(self.factor.n):
             if self.z[i] == 1:
                 r = v.g[self.indices[i]] + self.epsilon * self.side[i]
                 low = min(low, r)

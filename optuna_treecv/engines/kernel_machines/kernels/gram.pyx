@@ -40,24 +40,29 @@ def rbf_gram(const double [:, ::1] X, double gamma, double [:, ::1] out) -> None
     X : ndarray of shape (n, d), with at least one column
     gamma : float
     out : ndarray of shape (n, n)
-        Receives K, which is symmetric except for rounding.
+        Receives K, which is symmetric.
     """
-    cdef Py_ssize_t n = X.shape[0], i, first
-    cdef int n_rows = n, n_block, d = X.shape[1], one = 1
+    cdef Py_ssize_t n = X.shape[0], i, j, first
+    cdef int n_rows, n_block, d = X.shape[1], one = 1
     cdef double alpha = 1, beta = 0
     cdef double [::1] squares = np.empty(n), products = np.empty(32 * n)
     with nogil:
         for i in range(n):
             squares[i] = ddot(&d, <double *> &X[i, 0], &one, <double *> &X[i, 0], &one)
         for first in range(0, n, 32):
-            n_block = min(32, n - first)
+            n_block, n_rows = min(32, n - first), n - first
             dgemm(
-                b"T", b"N", &n_rows, &n_block, &d, &alpha, <double *> &X[0, 0], &d, <double *> &X[first, 0], &d, &beta,
-                &products[0], &n_rows,
+                b"T", b"N", &n_rows, &n_block, &d, &alpha, <double *> &X[first, 0], &d, <double *> &X[first, 0], &d,
+                &beta, &products[0], &n_rows,
             )
             for i in range(n_block):
-                compute_row(&products[i * n], squares[first + i], &squares[0], gamma, &out[first + i, 0], n)
+                compute_row(
+                    &products[i * n_rows], squares[first + i], &squares[first], gamma, &out[first + i, first], n_rows
+                )
                 out[first + i, first + i] = 1
+            for j in range(first + 1, n):
+                for i in range(min(n_block, j - first)):
+                    out[j, first + i] = out[first + i, j]
 
 
 cdef class Gram:
@@ -76,21 +81,25 @@ cdef class Gram:
     """
 
     def __init__(self, values: np.ndarray, X: np.ndarray | None = None, gamma: float = 0.0) -> None:
-        cdef Py_ssize_t n = len(values), i
+        cdef Py_ssize_t n = len(values)
         self.K, self.X, self.gamma = values, X, gamma
+        self.of_diagonal = np.ones(n) if X is not None else values.diagonal().copy()
         if X is not None:
             self.is_computed = np.zeros(n, np.uint8)
             padded = np.zeros(((n + 7) // 8, 8, X.shape[1]))
             padded.reshape(-1, X.shape[1])[:n] = X
             self.packed = np.ascontiguousarray(padded.transpose(0, 2, 1)).ravel()
-            for i in range(n):
-                self.K[i, i] = 1
             self.squares = np.cumsum(np.square(X), axis=1)[:, -1].copy()  # adds from the left, like products
 
     @property
     def values(self) -> np.ndarray:
         """The elements, of shape (n, n)."""
         return np.asarray(self.K)
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """The diagonal elements, of shape (n,)."""
+        return np.asarray(self.of_diagonal)
 
     cdef void compute_rows(self, const Py_ssize_t *rows, Py_ssize_t n_rows) noexcept nogil:
         """Compute those of some rows that have not been computed yet."""
