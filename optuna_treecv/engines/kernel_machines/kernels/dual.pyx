@@ -119,7 +119,7 @@ cdef class DualSolver:
 
     cdef Gram gram
     cdef const double *all_K    # K of all variables
-    cdef double epsilon, min_curvature, largest
+    cdef double epsilon, min_curvature, largest, middle
     cdef bint allows_single
     cdef Py_ssize_t n_all, n_blocked, n_steps_left
     # Vectors of all variables, and of those in a working set.
@@ -572,7 +572,7 @@ cdef class DualSolver:
             for i in range(n):
                 j = self.indices[i]
                 self.start[i] = v.b[j]
-                self.z[i] = v.g[j] + self.epsilon * self.side[i]
+                self.z[i] = v.g[j] + self.epsilon * self.side[i] - self.middle
             for i in range(1, self.n_blocked + 1):  # the multipliers make any value right, but not in float32
                 self.z[self.blocked[i]] = 0
             self.divide(self.z)
@@ -892,6 +892,7 @@ cdef class DualSolver:
                 r = v.g[self.indices[i]] + self.epsilon * self.side[i]
                 low = min(low, r)
                 high = max(high, r)
+        self.middle = (low + high) / 2
         return high - low
 
     cdef void add_changes(
