@@ -79,7 +79,7 @@ _MAX_COLUMNS = 1500
 
 # A Hessian of several outputs has a block for each pair of outputs. With more coefficients, refits
 # per fold take less time.
-_MAX_COEFFICIENTS = 400
+_MAX_COEFFICIENTS = 3000
 
 # With more coefficients, refits per fold may take less time if there are few training rows.
 _MAX_COEFFICIENTS_FOR_FEW_ROWS = 128

@@ -20,6 +20,7 @@ from typing import Any
 from typing import TypeVar
 
 import numpy as np
+from scipy.special import softmax
 
 from optuna_treecv.engines.newton.kernels.glm import add_products
 from optuna_treecv.engines.newton.kernels.glm import multiply_columns
@@ -68,6 +69,10 @@ _MIN_ROWS_FOR_FLOAT32 = 4096
 # Per column, the sample has this many of the rows farthest from the mean, and about twice as many
 # evenly spaced rows.
 _FAR_ROWS_PER_COLUMN = 2**8
+
+# With more Hessian entries per row, the Hessian of all rows serves all folds, because separate
+# ones take longer than further passes.
+_MAX_HESSIAN_ENTRIES_PER_ROW = 8
 
 # With fewer columns per pair of outputs, the products of columns are computed once for all pairs.
 _MIN_COLUMNS_PER_PAIR = 7
@@ -184,6 +189,9 @@ class Objective:
         rows, d = self.rows, self.rows.n_features
         self.width, self.n_outputs = d + self.has_intercept, self.loss.n_outputs
         self._output_pairs = np.tril_indices(self.n_outputs)
+        n_entries = (self.width * self.n_outputs) ** 2
+        #: Whether each fold has the Hessian of its training rows, or all have that of all rows.
+        self.has_hessian_per_fold = n_entries <= _MAX_HESSIAN_ENTRIES_PER_ROW * len(rows.X)
         assert rows.targets is not None
         self.targets = rows.targets
         typical = self.loss.typical_loss(self.targets)
@@ -192,7 +200,8 @@ class Objective:
             self.precision = np.float64
         # Becomes float64 if a Hessian in float32 is not positive definite.
         self.hessian_precision = self.precision
-        self._is_sparse = stay_sparse(rows)
+        # The Hessian of several outputs that folds share is computed from dense rows.
+        self._is_sparse = stay_sparse(rows) and (self.n_outputs == 1 or self.has_hessian_per_fold)
         self.centre, self.scale = self.columns.mean[-1], standard_deviations(self.columns)[-1]
         is_standard = np.abs(self.centre) <= _MAX_OFFSET * self.scale
         is_standard &= (self.scale < _MAX_SCALE) & (self.scale > 1 / _MAX_SCALE)
@@ -464,7 +473,8 @@ class Objective:
         """Return the gradients and Hessians of the training loss of each model.
 
         If ``by_group`` is True, they are sums over all rows of each group instead, whether or not
-        these train the model.
+        these train the model. Hessians are sums over all rows if ``has_hessian_per_fold`` is
+        False.
 
         Returns
         -------
@@ -474,8 +484,11 @@ class Objective:
         """
         n_groups = self.sets.group_fractions.shape[1] if by_group else 1
         gradients = np.zeros((len(models), n_groups, *models.shape[1:]))
+        if self.n_outputs > 1 and not self.has_hessian_per_fold:
+            return gradients, self._add_shared(models, set_indices, by_group, gradients)[:, None]
         firsts, seconds = self._output_pairs
-        products = np.zeros((len(models), n_groups, len(firsts), self.width, self.width))
+        n_hessians = n_groups if self.has_hessian_per_fold else 1
+        products = np.zeros((len(models), n_hessians, len(firsts), self.width, self.width))
         block_size = self._block_size(len(models))
         for indices, is_trained, groups in self.sets.group_blocks(block_size, by_group):
             X, y = self.read(indices, self.hessian_precision), self.targets[indices]
@@ -490,8 +503,44 @@ class Objective:
             curvatures = curvatures[:, :, firsts * n + seconds]
             for group, part in groups:
                 gradients[:, group] += self._sum_columns(X[part], z[part], set_indices)
-                self._add_products(X[part], curvatures[part], products[:, group], set_indices)
+                sums = products[:, group if n_hessians > 1 else 0]
+                self._add_products(X[part], curvatures[part], sums, set_indices)
         return gradients, _assemble_hessians(products, firsts, seconds)
+
+    def _add_shared(
+        self, models: np.ndarray, set_indices: np.ndarray, by_group: bool, gradients: np.ndarray
+    ) -> np.ndarray:
+        """Add to the gradients of a multinomial loss, and return its Hessians, which folds share.
+
+        With the probabilities p of a row x, the Hessian has the blocks p_a (1 - p_a) xx' on its
+        diagonal, and -p_a p_b xx' elsewhere. The latter are products of the vectors p_a x.
+        """
+        n, d = self.n_outputs, self.width
+        hessians = np.zeros((len(models), n * d, n * d))
+        diagonals = np.zeros((len(models), n, d, d))
+        size = self._block_size(len(models))
+        for indices, is_trained, groups in self.sets.group_blocks(size, by_group):
+            X, y = self.read(indices, self.hessian_precision), self.targets[indices]
+            z = self.predictors(X, models, set_indices)
+            probabilities, weights = softmax(z, axis=2), np.ones((*z.shape[:2], 1), z.dtype)
+            self.loss.differentiate(z, y)
+            for terms in (z, weights):
+                self._apply_weights(terms, indices, set_indices)
+                _zero_excluded(terms, is_trained[:, set_indices])
+            for group, part in groups:
+                gradients[:, group] += self._sum_columns(X[part], z[part], set_indices)
+            for i, set_index in enumerate(set_indices):
+                rows, p, roots = self._impute(X, set_index), probabilities[:, i], weights[:, i]
+                roots = np.sqrt(roots)
+                products = ((p * roots)[:, :, None] * rows[:, None]).reshape(len(rows), n * d)
+                hessians[i] -= products.T @ products
+                roots = roots * np.sqrt(p * np.maximum(1 - p, 0))
+                for output in range(n):
+                    scaled = rows * roots[:, output, None]
+                    diagonals[i, output] += scaled.T @ scaled
+        outputs = np.arange(n)
+        hessians.reshape(-1, n, d, n, d)[:, outputs, :, outputs] = diagonals.swapaxes(0, 1)
+        return hessians
 
     def _add_products(
         self, X: Any, curvatures: np.ndarray, products: np.ndarray, set_indices: np.ndarray

@@ -127,10 +127,6 @@ _FLOAT32_ROUNDING = 2.0**-24
 # estimate by _FLOAT32_ROUNDING is too small if rows are clearly misclassified, hence this margin.
 _MAX_ROUNDING = 2e-8
 
-# With more Hessian entries per row, the Hessian of all rows serves all folds, because separate
-# ones take longer than further passes.
-_MAX_HESSIAN_ENTRIES_PER_ROW = 8
-
 # The maximum size in bytes of the models of a batch, with their histories and Hessians.
 _MAX_BYTES = 2**28
 
@@ -187,14 +183,16 @@ def solve(
     ndarray of shape (n_candidates, n_sets - 1, n_outputs, width)
     """
     n_candidates, n_sets, d = penalties.column_strengths.shape
-    k, n, n_rows = n_sets - 1, objective.n_outputs, len(objective.rows.X)
+    k, n = n_sets - 1, objective.n_outputs
     fractions, n_groups = objective.sets.group_fractions, objective.sets.group_fractions.shape[1]
     offsets = np.zeros((n_sets, d))
     if objective.has_intercept:  # it absorbs the terms of constant columns
         offsets[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
     n_entries = (n * d) ** 2
-    n_hessians = 1 if n_entries > _MAX_HESSIAN_ENTRIES_PER_ROW * n_rows else k
-    sets_with_hessian = slice(0, k) if n_hessians > 1 else slice(k, k + 1)
+    n_hessians = k if objective.has_hessian_per_fold else 1
+    sets_with_hessian = slice(0, k) if objective.has_hessian_per_fold else slice(k, k + 1)
+    if not objective.has_hessian_per_fold:  # stored with its factor, and when it is computed
+        n_entries *= 3
     n_bytes = 8 * (n * d * (2 * _MEMORY + 8) + n_entries * n_hessians // k)
     batch_size = max(1, _MAX_BYTES // n_bytes)
     n_batch_candidates = max(1, batch_size // k)
@@ -206,7 +204,8 @@ def solve(
     cached_models: list[FullModel] = []
     if n_candidates == 1:
         full_penalty, size = penalties[order[0], -1:], n * d
-        stops = np.cumsum([size, n_groups * size, n_groups * size**2])
+        n_parts = n_groups if objective.has_hessian_per_fold else 1
+        stops = np.cumsum([size, n_groups * size, n_parts * size**2])
         with np.errstate(divide="ignore"):
             strength = np.log2(full_penalty.column_strengths.sum())
 
@@ -256,8 +255,10 @@ def solve(
                 start[:, :, -1] += offsets[:k] @ coefficients.T
                 all_starts.append(start)
                 all_gradients.append(fractions[:k] @ group_gradients.reshape(n_groups, -1))
-                hessians = fractions[sets_with_hessian] @ group_hessians.reshape(n_groups, -1)
-                hessians = hessians.reshape(-1, n * d, n * d)
+                hessians = group_hessians.copy()
+                if objective.has_hessian_per_fold:
+                    hessians = fractions[:k] @ group_hessians.reshape(n_groups, -1)
+                    hessians = hessians.reshape(-1, n * d, n * d)
                 fold_penalties[i * k : i * k + len(hessians)].add_hessians(hessians)
                 are_free = penalties.is_free[member, sets_with_hessian]
                 factors += k // n_hessians * factor_hessians(hessians, are_free)
@@ -496,6 +497,7 @@ class JointLBFGS:
         # The models at which the Hessians were computed.
         self._hessian_models = self._models.copy()
         self._has_jumps = np.isinf(objective.loss.self_concordance)
+        self._shares_hessian = not (objective.has_hessian_per_fold or self._has_jumps)
         self._has_own_hessian = np.full(n_models, has_own_hessians and not self._has_jumps)
         is_definite = np.array([np.isfinite(factor.scales[0]) for factor in factors])
         if gradients is not None:  # the first step reads no rows
@@ -519,7 +521,8 @@ class JointLBFGS:
         while len(active):
             ended = self._iterate(active, max_passes=max_passes)
             if len(ended):
-                is_first = self._has_own_hessian[ended] & (self._n_hessians[ended] == 0)
+                is_first = self._has_own_hessian[ended] | self._shares_hessian
+                is_first &= self._n_hessians[ended] == 0
                 are_valid = self._are_hessians_valid(ended)
                 # Before its Hessian is renewed, a model with a new Hessian, or with its first one,
                 # makes one more step.
@@ -663,7 +666,8 @@ class JointLBFGS:
         set_indices, objective = self._set_indices[indices], self._objective
         has_own, c = self._has_own_hessian[indices], objective.loss.self_concordance
         moves, steps = self._models[indices] - self._hessian_models[indices], self._steps[indices]
-        fractions = np.where(has_own, self._error_bounds[indices] / MAX_ERROR, 1)
+        is_measured = has_own | (self._shares_hessian & (self._n_hessians[indices] == 0))
+        fractions = np.where(is_measured, self._error_bounds[indices] / MAX_ERROR, 1)
         limits = -np.log(np.clip(fractions, _MIN_ERROR_FRACTION, _MIN_CURVATURE_FRACTION))
         if self._has_jumps:  # the change since the Hessian bounds nothing
             moves, c, limits[:] = np.zeros_like(moves), 1.0, _MAX_PREDICTOR_CHANGE

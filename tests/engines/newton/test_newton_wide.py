@@ -205,7 +205,8 @@ def test_other_models_are_fitted(model: Any) -> None:
         tree_cross_validate(LogisticRegression(), X.toarray(), y, cv=KFold(4), method="newton")
 
 
-def test_several_classes_of_few_columns_are_fitted() -> None:
+def test_several_classes_of_few_columns_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_MAX_COEFFICIENTS", 400)
     X, y = rows_of(9)
     with pytest.raises(ValueError, match="a model has more than 400 coefficients"):
         tree_cross_validate(LogisticRegression(), X, y, cv=KFold(4), method="newton")
