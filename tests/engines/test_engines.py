@@ -247,7 +247,7 @@ def test_no_step_is_named_before_an_estimator_that_no_engine_takes():
     rng = np.random.default_rng(0)
     X, y = np.abs(rng.normal(size=(60, 4))), np.arange(60) % 2
     for last, why in (
-        (LogisticRegression(solver="liblinear", l1_ratio=1), "its penalty is not l2"),
+        (LogisticRegression(solver="liblinear", l1_ratio=1), "liblinear penalises the intercept"),
         (RidgeClassifier(positive=True), "positive=True has no closed form"),
         (KNeighborsClassifier(weights=np.ones_like), "weights is a function"),
     ):

@@ -1227,6 +1227,24 @@ BREAKAGES = [
         "getattr(fitted, response_method)(data.X_given), None)",
         "test_calibration::test_they_are_those_of_scikit_learn",
     ),
+    Breakage(
+        "newton: L1 penalties do not follow the scale of the columns",
+        "np.multiply.outer(strengths, scales / objective.scale)",
+        "np.multiply.outer(strengths, np.ones_like(scales))",
+        "test_newton_l1::test_folds_are_those_of_optimal_models",
+    ),
+    Breakage(
+        "newton: the diagonal blocks of a shared Hessian lack a factor",
+        "roots = roots * np.sqrt(p * np.maximum(1 - p, 0))",
+        "roots = roots * np.sqrt(p)",
+        "test_newton_many_classes::test_hessians_are_those_of_each_pair_of_classes",
+    ),
+    Breakage(
+        "kernels: coefficients are not shrunk by their L1 penalty",
+        "z = z - l1[j] / h if z > l1[j] / h else",
+        "z = z if z > l1[j] / h else",
+        "test_newton_l1::test_steps_meet_the_optimality_conditions",
+    ),
     # Kernel machines.
     Breakage(
         "kernel machines: folds start with the coefficients of their test rows",

@@ -31,6 +31,7 @@ from optuna_treecv.engines.newton.left_out import LeaveOneOutModels
 from optuna_treecv.engines.newton.objective import L2Penalties
 from optuna_treecv.engines.newton.objective import make_one_vs_rest
 from optuna_treecv.engines.newton.objective import Objective
+from optuna_treecv.engines.newton.proximal import solve_l1
 from optuna_treecv.engines.newton.solver import find_full_models
 from optuna_treecv.engines.newton.solver import solve
 from optuna_treecv.engines.newton.terms import cached_training_set_statistics
@@ -76,6 +77,9 @@ _MAX_FOLDS = 1000
 
 # With more columns, refits per fold take less time than Hessians.
 _MAX_COLUMNS = 1500
+
+# The same for models with an L1 penalty, which are solved by coordinate descent.
+_MAX_COLUMNS_OF_L1 = 400
 
 # A Hessian of several outputs has a block for each pair of outputs. With more coefficients, refits
 # per fold take less time.
@@ -297,13 +301,17 @@ class GLMFolds(Family):
         objectives = self._objectives(chunks, sets, columns)
         constants = self._constants(columns)
         penalties = self._penalties(columns, totals, objectives[0])
+        l1 = self._l1_strengths(columns, objectives[0])
         solutions = []
         for code, objective in enumerate(objectives):
 
             def class_cache(name: str, *arguments: Opaque, code: int = code) -> Array:
                 return cache(f"{name}, class {code}", *arguments)
 
-            solutions.append(solve(objective, penalties, constants, class_cache))
+            if l1 is None:
+                solutions.append(solve(objective, penalties, constants, class_cache))
+            else:
+                solutions.append(solve_l1(objective, penalties, l1, constants))
         models = np.concatenate(solutions, axis=2)
         if self._intercept_scaling != np.inf:
             self._share_intercepts(models, columns, objectives[0])
@@ -339,6 +347,10 @@ class GLMFolds(Family):
                 intercepts = coefficients[..., d:].sum(axis=-1)
                 predictors.append(z.reshape(len(X), *coefficients.shape[:2]) + intercepts)
         return slice(first, last), np.concatenate(predictors).transpose(1, 0, 2)
+
+    def _l1_strengths(self, columns: Spread, objective: Objective) -> Array | None:
+        """Return the L1 penalties of each candidate and training set, or None without any."""
+        return None
 
     def _penalties(self, columns: Spread, totals: Array, objective: Objective) -> L2Penalties:
         """Return the penalties of each candidate and training set; the last set has all rows."""
@@ -463,9 +475,9 @@ class GLMFolds(Family):
 
 
 class LogisticFolds(GLMFolds):
-    """``LogisticRegression`` with or without an l2 penalty, for all folds and values of C."""
+    """``LogisticRegression`` for all folds and values of C and, with two classes, l1_ratio."""
 
-    parameters = ("C",)
+    parameters = ("C", "l1_ratio")
 
     def _make_loss(self) -> PredictorLoss:
         assert self._rows.classes is not None
@@ -475,8 +487,10 @@ class LogisticFolds(GLMFolds):
     @classmethod
     def why_not(cls, estimator: LogisticRegression, facts: Facts) -> str:
         """Extend the reasons of the base class by those specific to LogisticRegression."""
-        if estimator.penalty not in ("deprecated", "l2") or estimator.l1_ratio not in (0, None):
-            return "its penalty is not l2"
+        if estimator.penalty not in ("deprecated", "l2", "l1", "elasticnet"):
+            return "its penalty is None"
+        if _l1_ratio(estimator) > 0 and (reason := _why_not_l1(estimator, facts)):
+            return reason
         if estimator.solver == "liblinear":
             if facts.n_outputs > 2:
                 return "solver='liblinear' supports only two classes"
@@ -487,6 +501,19 @@ class LogisticFolds(GLMFolds):
             return "dual is True"
         reason = super().why_not(estimator, facts)
         return reason or ("" if cls.may_be_wide(estimator, facts) else _why_too_few_rows(facts))
+
+    def _l2_strengths(self, totals: Array) -> Array:
+        shares = [1 - _l1_ratio(estimator) for estimator in self._estimators]
+        return np.multiply(super()._l2_strengths(totals), np.array(shares)[:, None])
+
+    def _l1_strengths(self, columns: Spread, objective: Objective) -> Array | None:
+        ratios = np.array([_l1_ratio(estimator) for estimator in self._estimators])
+        if not ratios.any():
+            return None
+        _, scales = self._scaler_statistics(columns)
+        strengths = [ratio / float(e.C) for ratio, e in zip(ratios, self._estimators, strict=True)]
+        strengths = np.multiply.outer(strengths, scales / objective.scale)
+        return np.pad(strengths, ((0, 0), (0, 0), (0, int(objective.has_intercept))))
 
     @classmethod
     def may_be_wide(cls, estimator: LogisticRegression, facts: Facts) -> bool:
@@ -592,6 +619,28 @@ class LinearSVMFolds(GLMFolds):
     def response(self, outputs: Array, method: str) -> Array:
         """Return class codes, decision values or predictions."""
         return outputs[:, 0] if self._rows.classes is None else to_predictions(outputs, method)
+
+
+def _l1_ratio(estimator: LogisticRegression) -> float:
+    """Return the share of the L1 penalty."""
+    if estimator.penalty == "l1":
+        return 1.0
+    return 0.0 if estimator.penalty == "l2" else float(estimator.l1_ratio or 0)
+
+
+def _why_not_l1(estimator: LogisticRegression, facts: Facts) -> str:
+    """Return the reason why models with an L1 penalty are not solved jointly."""
+    if facts.n_outputs > 2:
+        return "it has an L1 penalty and more than two classes"
+    if estimator.solver not in ("saga", "liblinear"):
+        return f"solver={estimator.solver!r} does not support an L1 penalty"
+    if estimator.solver == "liblinear" and estimator.fit_intercept:
+        return "liblinear penalises the intercept"
+    if facts.n_features > _MAX_COLUMNS_OF_L1:
+        return f"it has an L1 penalty, and X has more than {_MAX_COLUMNS_OF_L1} columns"
+    if facts.n_folds > _MAX_FOLDS:
+        return f"it has an L1 penalty, and there are more than {_MAX_FOLDS:,} folds"
+    return ""
 
 
 def _why_too_wide(facts: Facts) -> str:

@@ -277,7 +277,6 @@ def test_folds_without_a_minimum_are_fitted() -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (LogisticRegression(l1_ratio=0.5, solver="saga"), "its penalty is not l2"),
         (LogisticRegression(dual=True), "dual is True"),
         (LogisticRegression(warm_start=True), "warm_start is True"),
         (
