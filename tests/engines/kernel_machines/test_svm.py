@@ -284,6 +284,20 @@ def test_a_row_that_is_left_out_does_not_reach_its_model(estimator):
         assert np.abs(after - before).max() > 1e-3 * scale
 
 
+def test_labels_of_test_rows_do_not_reach_their_model_with_a_precomputed_kernel():
+    X, y, _, _ = make_problem("plain", 1, 60)
+    fold = np.arange(60) % 5
+    options = {"cv": fold, "method": "kernel", "response_method": "decision_function"}
+    estimator, is_tested = SVC(kernel="precomputed", tol=1e-6), fold == 2
+    before, after = (
+        tree_cross_val_predict(estimator, rbf_kernel(X), labels, **options)
+        for labels in (y, np.where(is_tested, 1 - y, y))
+    )
+    scale = np.abs(before).max()
+    np.testing.assert_allclose(after[is_tested], before[is_tested], rtol=0, atol=3e-7 * scale)
+    assert np.abs(after - before)[~is_tested].max() > 1e-3 * scale
+
+
 @pytest.mark.parametrize("splitter", [TimeSeriesSplit(4), ShuffleSplit(4, random_state=0)])
 def test_gram_matrices_of_folds_may_lack_rows(splitter):
     X, y, _, _ = make_problem("three classes", 0, 90)
