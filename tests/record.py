@@ -272,6 +272,8 @@ def _subjects() -> Iterator[Subject]:
     Cs = {"C": [0.01, 0.1, 1.0, 10.0]}
     bad_C = {"C": -1.0}
     yield Subject("newton/logistic", LogisticRegression(), Cs, bad_C, **fast)
+    sparse_model = LogisticRegression(l1_ratio=0.7, solver="saga")
+    yield Subject("newton/l1", sparse_model, Cs, bad_C)
     yield Subject("newton/logistic_scaled", make_pipeline(StandardScaler(), LogisticRegression()),
                   {"logisticregression__C": Cs["C"]}, {"logisticregression__C": -1.0},
                   "three", **fast)  # fmt: skip

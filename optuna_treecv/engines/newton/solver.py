@@ -190,7 +190,7 @@ def solve(
         offsets[:, :-1] = np.nan_to_num((constants - objective.centre) / objective.scale)
     n_entries = (n * d) ** 2
     n_hessians = k if objective.has_hessian_per_fold else 1
-    sets_with_hessian = slice(0, k) if objective.has_hessian_per_fold else slice(k, k + 1)
+    sets_with_hessian = slice(0, k) if n_hessians > 1 else slice(k, k + 1)
     if not objective.has_hessian_per_fold:  # stored with its factor, and when it is computed
         n_entries *= 3
     n_bytes = 8 * (n * d * (2 * _MEMORY + 8) + n_entries * n_hessians // k)
@@ -257,7 +257,7 @@ def solve(
                 all_gradients.append(fractions[:k] @ group_gradients.reshape(n_groups, -1))
                 hessians = group_hessians.copy()
                 if objective.has_hessian_per_fold:
-                    hessians = fractions[:k] @ group_hessians.reshape(n_groups, -1)
+                    hessians = fractions[sets_with_hessian] @ group_hessians.reshape(n_groups, -1)
                     hessians = hessians.reshape(-1, n * d, n * d)
                 fold_penalties[i * k : i * k + len(hessians)].add_hessians(hessians)
                 are_free = penalties.is_free[member, sets_with_hessian]
