@@ -7,8 +7,9 @@ folds), evaluated by log loss. Only rows whose names contain one of WORDS are me
 scikit-learn is measured by single fits and predictions of folds, spread over the grid, and their
 mean is multiplied by the number of fits. The columns are seconds of ours, seconds of scikit-learn,
 their ratio, and the largest difference of a fold's log loss from that of a converged model, of
-ours and of scikit-learn's default fit; not for L1, where ours is with saga in both rows, because
-liblinear penalises the intercept. Files are read from $OPTUNA_TREECV_DATA.
+ours and of scikit-learn's default fit. The differences are 0 for L1, where they are not computed.
+There, ours has solver="saga" in all rows, because liblinear penalises the intercept. Files are
+read from $OPTUNA_TREECV_DATA.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import warnings
 import datasets
 import numpy as np
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
@@ -45,8 +47,6 @@ def covertype() -> Work:
 
 
 def digits() -> Work:
-    from sklearn.datasets import load_digits
-
     X, y = load_digits(return_X_y=True)
     return X / 16, y, LogisticRegression(), np.geomspace(1e-3, 1e2, 10).tolist(), 10
 

@@ -95,6 +95,12 @@ _MIN_ROWS_PER_COEFFICIENT = 30
 # The same in a search over models with one output.
 _MIN_ROWS_PER_COEFFICIENT_IN_SEARCH = 5
 
+# Models of several classes with more coefficients than this need, in a search, at least this many
+# training rows per coefficient, and a fold for each 75 coefficients. Refits take longer with more
+# folds, but the Hessian of all rows does not.
+_MAX_COEFFICIENTS_OF_FEW_FOLDS = 400
+_MIN_ROWS_PER_SHARED_COEFFICIENT, _MAX_COEFFICIENTS_PER_FOLD = 2, 75
+
 # With more coefficients, leave-one-out is not computed from the model of all rows.
 _MAX_COEFFICIENTS_LEAVE_ONE_OUT = 200
 
@@ -657,6 +663,11 @@ def _why_too_few_rows(facts: Facts) -> str:
     n_coefficients, min_rows = facts.n_features * facts.n_models, _MIN_ROWS_PER_COEFFICIENT
     if facts.is_searched:
         min_rows = _MIN_ROWS_PER_COEFFICIENT_IN_SEARCH if facts.n_models == 1 else 0
+        if facts.n_models > 1 and n_coefficients > _MAX_COEFFICIENTS_OF_FEW_FOLDS:
+            min_rows = _MIN_ROWS_PER_SHARED_COEFFICIENT
+            is_large = n_coefficients > _MAX_COEFFICIENTS_PER_FOLD * facts.n_folds
+            if is_large and not facts.is_requested:
+                return f"a model has more than {_MAX_COEFFICIENTS_PER_FOLD} coefficients per fold"
     if facts.is_requested or n_coefficients <= _MAX_COEFFICIENTS_FOR_FEW_ROWS:
         return ""
     if facts.n_trained >= min_rows * n_coefficients:
@@ -725,7 +736,10 @@ class NewtonPlan(SumsPlan):
     def cost(self) -> str:
         """Return the sentences about the cost, for ``explain()``."""
         folds = self.request.cross_validation.folds_in_words
-        parameters = " and ".join(self.parts.parameters)
+        names, searched = self.parts.parameters, self.request.cross_validation.search.ends
+        parameters = " and ".join(
+            name for name in names if name in searched or not name.endswith("l1_ratio")
+        )
         start = f"All {folds} start from the model of all {self.request.data.n_rows:,} rows"
         if self.parts.linear:
             start = f"The {self.request.data.n_rows:,} rows are transformed once per fold"

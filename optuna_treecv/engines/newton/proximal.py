@@ -9,7 +9,7 @@ minimises g's + s'Hs / 2 + sum_j l_j |w_j + s_j| by coordinate descent (Lee, Sun
 2. Folds. Each starts from the model of all rows. The first step needs no pass over the rows, and
    the Hessian of the training rows at the model of all rows serves the further steps.
 
-A model has converged if its mean test loss changes by less than ``MAX_ERROR`` / 1000. With the
+A model has converged if its mean test loss changes by less than ``MAX_ERROR`` / 10. With the
 decrease D that a step promises, and the gradient t of the mean test loss, the change is at most
 sqrt(2 D) |t|, where |t|^2 = t'H^-1 t for the coefficients that are not 0.
 """
@@ -25,7 +25,7 @@ from optuna_treecv.engines.newton.solver import MAX_ERROR
 from optuna_treecv.engines.newton.terms import standard_deviations
 
 # The error bound at which a model has converged. It is an estimate, so that a margin is left.
-_MAX_BOUND = MAX_ERROR / 1000
+_MAX_BOUND = MAX_ERROR / 10
 
 # The maximum number of steps of the model of all rows, and of passes of folds with one Hessian.
 _MAX_STEPS, _MAX_PASSES = 40, 15
@@ -135,10 +135,8 @@ def _fit_all_rows(
     max_decrease = _MAX_DECREASE * float(1 if weights is None else weights.mean())
     model, step, fall, fraction = start, np.zeros_like(start), np.inf, 1.0
     for _ in range(_MAX_STEPS):
-        of_groups, hessians = (
-            values[0]
-            for values in objective.gradients_and_hessians(model[None, None], all_rows, True)
-        )
+        derivatives = objective.gradients_and_hessians(model[None, None], all_rows, True)
+        of_groups, hessians = (values[0] for values in derivatives)
         gradient, hessian = of_groups.sum(axis=0), hessians.sum(axis=0)[None].copy()
         penalty.add_gradients(model[None, None], gradient[None])
         if fraction > _MIN_STEP_FRACTION and _rise(gradient, model, step, l1) > _MAX_RISE * fall:
@@ -146,7 +144,7 @@ def _fit_all_rows(
             model = start + fraction * step
             continue
         penalty.add_hessians(hessian)
-        start, fraction = model, 1.0
+        start, fraction, at_start = model, 1.0, (of_groups[:, 0], hessians)
         steps, decreases = _find_steps(
             *(hessian, gradient, model[None], l1, penalty.is_free, objective.has_intercept)
         )
@@ -155,7 +153,7 @@ def _fit_all_rows(
         step = steps[0]
         fall = _fall(gradient, model[None], steps, l1)[0]
         model = start + step
-    return start, of_groups[:, 0], hessians
+    return start, *at_start
 
 
 def _eliminate(hessians: np.ndarray, vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import TreeCVSearchCV
 from optuna_treecv.engines.newton import objective
 
 # Mean test losses are promised to 1e-6.
@@ -151,6 +152,16 @@ def test_hessians_are_those_of_each_pair_of_classes(monkeypatch: pytest.MonkeyPa
     expected_gradients, expected = computed["of pairs"]
     np.testing.assert_allclose(gradients, expected_gradients, atol=1e-10)
     np.testing.assert_allclose(hessians.sum(axis=1), expected.sum(axis=1), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_folds", "method"), [(2000, 6, "newton"), (2000, 5, "fit"), (700, 6, "fit")]
+)
+def test_few_folds_and_few_rows_are_refitted(n_rows: int, n_folds: int, method: str) -> None:
+    X, y = np.random.default_rng(0).normal(size=(n_rows, 41)), np.arange(n_rows) % 10
+    grid, model = {"C": [1e-4, 1e-3]}, LogisticRegression()
+    search = TreeCVSearchCV(model, param_grid=grid, cv=KFold(n_folds), refit=False).fit(X, y)
+    assert {t.user_attrs["treecv"]["method"] for t in search.study_.trials} == {method}
 
 
 @pytest.mark.slow
