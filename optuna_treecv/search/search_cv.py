@@ -567,7 +567,8 @@ class TreeCVSearchCV(BaseSearchCV):
         run = objective.evaluator.run_of(trial)
         method: OutputMethod = next(iter(run.request.best_methods), "predict")
         self._oof = partial(objective.predict_oof, trial, method)
-        if objective.evaluator.has_outputs(trial, run, method):
+        is_recomputed = run.plan.capabilities.computes_outputs  # because kept ones are rounded
+        if not is_recomputed and objective.evaluator.has_outputs(trial, run, method):
             with suppress(ValueError):  # some row is tested several times or not at all
                 self._oof = self._oof()
 
