@@ -70,6 +70,10 @@ _MIN_ROWS_FOR_FLOAT32 = 4096
 # evenly spaced rows.
 _FAR_ROWS_PER_COLUMN = 2**8
 
+# The smallest distance of the sample's evenly spaced rows if all folds share a Hessian. So few
+# such Hessians are computed that a larger sample would save no time.
+_MIN_STRIDE_OF_SHARED_HESSIAN = 4
+
 # With more Hessian entries per row, the Hessian of all rows serves all folds, because separate
 # ones take longer than further passes.
 _MAX_HESSIAN_ENTRIES_PER_ROW = 8
@@ -258,7 +262,9 @@ class Objective:
         # If second derivatives jump, Newton's method reaches the minimum of all rows exactly,
         # whereas L-BFGS, which would continue from the minimum of a sample, does not.
         has_jumps = np.isinf(self.loss.self_concordance)
-        if stride < 2 or has_jumps or not isinstance(rows.X, np.ndarray) or len(self.imputed):
+        min_stride = 2 if self.has_hessian_per_fold else _MIN_STRIDE_OF_SHARED_HESSIAN
+        is_small = stride < min_stride or not isinstance(rows.X, np.ndarray)
+        if is_small or has_jumps or len(self.imputed):
             return self
         distances = np.empty(n_rows)
         centre = ((self.columns.mean[-1] - self.centre) / self.scale).astype(self.precision)
@@ -530,14 +536,12 @@ class Objective:
             for group, part in groups:
                 gradients[:, group] += self._sum_columns(X[part], z[part], set_indices)
             for i, set_index in enumerate(set_indices):
-                rows, p, roots = self._impute(X, set_index), probabilities[:, i], weights[:, i]
-                roots = np.sqrt(roots)
+                rows, p = self._impute(X, set_index), probabilities[:, i]
+                roots = np.sqrt(weights[:, i])
                 products = ((p * roots)[:, :, None] * rows[:, None]).reshape(len(rows), n * d)
                 hessians[i] -= products.T @ products
-                roots = roots * np.sqrt(p * np.maximum(1 - p, 0))
-                for output in range(n):
-                    scaled = rows * roots[:, output, None]
-                    diagonals[i, output] += scaled.T @ scaled
+                curvatures = weights[:, i] * p * np.maximum(1 - p, 0)
+                _add_weighted_products(rows, curvatures[:, None], diagonals[i : i + 1])
         outputs = np.arange(n)
         hessians.reshape(-1, n, d, n, d)[:, outputs, :, outputs] = diagonals.swapaxes(0, 1)
         return hessians

@@ -26,6 +26,7 @@ suboptimality F(w) - min F. With the gradient t of the mean test loss,
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import groupby
 from typing import NamedTuple
 
@@ -74,8 +75,14 @@ _LOG2_WIDTH_OF_COLD_START = 8
 # After this many passes without convergence, the Hessian of a model is computed anew.
 _PASSES_PER_HESSIAN = 20
 
-# The maximum number of passes of L-BFGS for a model of all rows.
-_PASSES_OF_FULL_MODEL = 8
+# After this many passes, rounding errors of float32 may be the obstacle to convergence.
+_PASSES_IN_FLOAT32 = 10
+
+# The maximum number of passes of L-BFGS for a model of all rows, before a new Hessian.
+_PASSES_OF_FULL_MODEL = 16
+
+# The number of new Hessians before each step of a model of all rows has its own.
+_HESSIANS_OF_FULL_MODEL = 3
 
 # The number of Hessians after which a model with one output counts as not converging. Only
 # separable folds reach this number.
@@ -226,6 +233,7 @@ def solve(
 
         cold_start = get_full_model(model, _LOG2_WIDTH_OF_COLD_START, is_cold=True)
         cached_models = [get_full_model(cold_start[0], _LOG2_WIDTH, is_cold=False)]
+    largest_share = np.max(objective.columns.n_rows[:k] / objective.columns.n_rows[k])
     # With class weights or imputed values that differ between training sets, the gradients of
     # training rows are not sums over groups.
     has_gradients = n_groups > 1 and objective.class_weights is None and not len(objective.imputed)
@@ -255,10 +263,11 @@ def solve(
                 start[:, :, -1] += offsets[:k] @ coefficients.T
                 all_starts.append(start)
                 all_gradients.append(fractions[:k] @ group_gradients.reshape(n_groups, -1))
-                hessians = group_hessians.copy()
                 if objective.has_hessian_per_fold:
                     hessians = fractions[sets_with_hessian] @ group_hessians.reshape(n_groups, -1)
                     hessians = hessians.reshape(-1, n * d, n * d)
+                else:  # training rows contribute about their share
+                    hessians = group_hessians * largest_share
                 fold_penalties[i * k : i * k + len(hessians)].add_hessians(hessians)
                 are_free = penalties.is_free[member, sets_with_hessian]
                 factors += k // n_hessians * factor_hessians(hessians, are_free)
@@ -335,16 +344,17 @@ def find_full_models(
     max_decrement = _max_decrement(objective) * (_COLD_START_FACTOR if is_rough else 1)
     full_models: list[FullModel] = []
     for i in range(len(penalties.column_strengths)):
-        penalty = penalties[i : i + 1]
+        penalty, factor = penalties[i : i + 1], None
         if full_models:
             factor = _factor_hessian(full_models[-1], penalty)
             # A second Hessian may take longer to factor than the steps that it saves.
-            previous = (
-                full_models[-2:] if have_own_hessians and not has_jumps else full_models[-1:]
-            )
+            is_second_used = have_own_hessians and not has_jumps
+            previous = full_models[-1 - is_second_used :]
             model = _extrapolate_model(previous, penalty, factor)
             model = np.where(penalty.is_free.reshape(model.shape), model, 0)
-        if full_models and not have_own_hessians:
+        elif not have_own_hessians and not has_jumps:
+            factor = _factor_hessian(_differentiate(sample, model), penalty)
+        if factor and not have_own_hessians:
             full_models += _refine_full_models(sample, penalty, model[None], [factor])
         else:
             full_models.append(_find_full_model(sample, penalty, model, max_decrement))
@@ -355,6 +365,13 @@ def find_full_models(
         _factor_hessian(full_models[i], penalties[i : i + 1]) for i in range(len(full_models))
     ]
     return _refine_full_models(objective, penalties, models, factors)
+
+
+def _differentiate(objective: Objective, model: np.ndarray) -> FullModel:
+    """Return a model with its gradients and Hessians."""
+    all_rows = np.array([len(objective.sets.group_fractions) - 1])
+    gradients, hessians = objective.gradients_and_hessians(model[None], all_rows, by_group=True)
+    return model, gradients[0], hessians[0]
 
 
 def _extrapolate_model(
@@ -378,7 +395,11 @@ def _extrapolate_model(
 
 
 def _refine_full_models(
-    objective: Objective, penalties: L2Penalties, models: np.ndarray, factors: list[HessianFactor]
+    objective: Objective,
+    penalties: L2Penalties,
+    models: np.ndarray,
+    factors: list[HessianFactor],
+    n_hessians: int = _HESSIANS_OF_FULL_MODEL,
 ) -> list[FullModel]:
     """Improve models of all rows by L-BFGS, and by Newton's method if that is not enough."""
     max_decrement = _max_decrement(objective)
@@ -391,9 +412,15 @@ def _refine_full_models(
     for i, full_model in enumerate(full_models):
         penalty = penalties[i : i + 1]
         decrement = _newton_step(full_model, penalty)[1]
-        if not decrement < max_decrement:
-            start = models[i] if np.isnan(decrement) else full_model[0]
-            full_models[i] = _find_full_model(objective, penalty, start, max_decrement)
+        if decrement < max_decrement:
+            continue
+        if n_hessians and np.isfinite(decrement):
+            start, factor = full_model[0][None], [_factor_hessian(full_model, penalty)]
+            rest = _refine_full_models(objective, penalty, start, factor, n_hessians - 1)
+            full_models[i : i + 1] = rest
+            continue
+        start = models[i] if np.isnan(decrement) else full_model[0]
+        full_models[i] = _find_full_model(objective, penalty, start, max_decrement)
     return full_models
 
 
@@ -412,11 +439,9 @@ def _find_full_model(
     If that is not reached, return the model with the smallest decrement.
     """
     best: FullModel | None = None
-    all_rows = np.array([len(objective.sets.group_fractions) - 1])
     best_decrement, best_step, fraction = np.inf, np.zeros_like(model), 1.0
     for _ in range(_MAX_STEPS):
-        gradients, hessians = objective.gradients_and_hessians(model[None], all_rows, True)
-        current = model, gradients[0], hessians[0]
+        current = _differentiate(objective, model)
         step, decrement = _newton_step(current, penalty)
         if np.isnan(decrement) and objective.hessian_precision == np.float32:
             objective.hessian_precision = np.float64
@@ -488,6 +513,11 @@ class JointLBFGS:
         # The models before the last step, their gradients, and the last step.
         self._previous, self._gradients, self._steps = np.zeros((3, n_models, size))
         self._previous[:] = self._models
+        # Gradients are float32 until rounding errors would be too large for a fold of a candidate.
+        self._candidates = np.cumsum(np.diff(set_indices, prepend=set_indices[0]) <= 0)
+        self._exact_objective = copy(objective)
+        self._exact_objective.precision = np.float64
+        self._is_exact = np.full(n_models, objective.precision == np.float64)
         # The last changes of models and of gradients.
         self._history = np.zeros((2, _MEMORY, n_models, size))
         self._step_fractions, self._has_step = np.ones(n_models), np.zeros(n_models, bool)
@@ -527,8 +557,7 @@ class JointLBFGS:
                 # Before its Hessian is renewed, a model with a new Hessian, or with its first one,
                 # makes one more step.
                 self._needs_step[ended] = ~are_valid & (is_first | (self._n_passes[ended] == 1))
-                if np.any(self._needs_step[ended]) and self._objective.precision == np.float32:
-                    self._use_float64()
+                self._use_float64(ended[self._needs_step[ended]])
                 ended = ended[are_valid]
             minima[ended] = self._models[ended]
             active = np.setdiff1d(active, ended)
@@ -559,11 +588,7 @@ class JointLBFGS:
         """
         ended = []
         while len(active):
-            models, set_indices = self._reshape_models(active), self._set_indices[active]
-            gradients, test_gradients = self._objective.gradients(models, set_indices)
-            self._penalties[active].add_gradients(models, gradients)
-            gradients = gradients.reshape(len(active), -1)
-            test_gradients = test_gradients.reshape(len(active), -1)
+            gradients, test_gradients = self._compute_gradients(active)
             # F is convex: if it rises at the end of a step about as steeply as it fell at its
             # start, the step is too long.
             falls = np.sum(self._gradients[active] * self._steps[active], axis=1)
@@ -594,26 +619,42 @@ class JointLBFGS:
             self._error_bounds[ending] = np.sqrt(decrements[is_end] * norms) / tolerance[is_end]
             is_end = self._error_bounds[ending] < MAX_ERROR
             ending = ending[is_end]
-            if self._objective.precision == np.float32:
+            if not np.all(self._is_exact[ending]):
                 # The rounding errors of the mean test losses.
                 diagonals = np.reshape(
                     [self._factors[i].diagonal for i in ending], (len(ending), gradients.shape[1])
                 )
                 rounding = np.sum(np.square(test_steps[is_end]) * diagonals, axis=1)
                 rounding *= 1 + np.sum(np.square(self._models[ending]), axis=1)
-                if np.any(_FLOAT32_ROUNDING * np.sqrt(rounding) > _MAX_ROUNDING):
-                    self._use_float64()
-                    ending = ending[:0]
+                is_rounded = _FLOAT32_ROUNDING * np.sqrt(rounding) > _MAX_ROUNDING
+                is_rounded &= ~self._is_exact[ending]
+                self._use_float64(ending[is_rounded])
+                ending = ending[~is_rounded]
             ended.append(ending)
             self._n_passes[active] += 1
             active = np.setdiff1d(active, ended[-1])
+            if np.isinf(max_decrement):
+                self._use_float64(active[self._n_passes[active] == _PASSES_IN_FLOAT32])
             active = active[self._n_passes[active] < max_passes]
         return np.concatenate(ended)
 
-    def _use_float64(self) -> None:
-        """Compute products in float64 from now on, and discard the history of float32."""
-        self._objective.precision = self._objective.hessian_precision = np.float64
-        self._history[:], self._has_step[:] = 0, False
+    def _compute_gradients(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the gradients (n_models, size) of F and of the mean test losses."""
+        models, set_indices = self._reshape_models(indices), self._set_indices[indices]
+        gradients, is_exact = np.empty((2, *models.shape)), self._is_exact[indices]
+        for objective, used in ((self._objective, ~is_exact), (self._exact_objective, is_exact)):
+            if np.any(used):
+                gradients[:, used] = objective.gradients(models[used], set_indices[used])
+        self._penalties[indices].add_gradients(models, gradients[0])
+        train, test = gradients.reshape(2, len(indices), -1)
+        return train, test
+
+    def _use_float64(self, indices: np.ndarray) -> None:
+        """Compute gradients in float64 from now on, and discard the history of float32."""
+        of_candidates = np.isin(self._candidates, self._candidates[indices])
+        changed = np.flatnonzero(of_candidates & ~self._is_exact)
+        self._is_exact[changed] = True
+        self._history[:, :, changed], self._has_step[changed] = 0, False
 
     def _reshape_models(self, indices: np.ndarray) -> np.ndarray:
         return self._models[indices].reshape(-1, *self._shape)
@@ -715,7 +756,9 @@ class JointLBFGS:
         self._history[:, :, indices], self._n_passes[indices] = 0, 0
         self._has_step[indices] = False
         self._n_hessians[indices] += 1
-        if np.any(self._n_hessians[indices] >= _MANY_HESSIANS):  # rounding may be the obstacle
-            self._use_float64()
+        many = indices[self._n_hessians[indices] >= _MANY_HESSIANS]
+        if len(many):  # rounding may be the obstacle
+            self._use_float64(many)
+            self._objective.hessian_precision = np.float64
         self._hessian_models[indices] = self._models[indices]
         self._has_own_hessian[indices] = not self._has_jumps

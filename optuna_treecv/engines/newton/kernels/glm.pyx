@@ -196,39 +196,62 @@ def logistic_slopes(
         logistic_slopes_of_rows(&z[0, 0], &y[0], z.shape[0], z.shape[1])
 
 
-cdef dispatched softmax_of_rows(
-    floating *z,                # INOUT, (n_rows, n_outputs, n_lanes)
-    const int32_t *y,
-    Py_ssize_t n_rows,
-    Py_ssize_t n_outputs,
-    Py_ssize_t n_lanes,
-    floating *largest,          # buffer, (n_lanes,)
-    floating *others,           # buffer, (n_lanes,)
+cdef inlined softmax_of_block(
+    floating *block, const int32_t *y, Py_ssize_t n_rows, Py_ssize_t n_outputs, Py_ssize_t n_lanes, floating *buffer
 ) noexcept nogil:
-    cdef Py_ssize_t i, k, lane, target
+    cdef floating *z
+    cdef floating *largest = buffer
+    cdef floating *others = buffer + n_lanes
+    cdef Py_ssize_t i, k, lane, position, target, size = n_outputs * n_lanes
     for i in range(n_rows):
-        target = -1 if y == NULL else y[i]
+        z = block + i * size
         for lane in range(n_lanes):
-            largest[lane], others[lane] = z[lane], 0
+            largest[lane] = z[lane]
         for k in range(1, n_outputs):
             for lane in range(n_lanes):
                 largest[lane] = z[k * n_lanes + lane] if z[k * n_lanes + lane] > largest[lane] else largest[lane]
         for k in range(n_outputs):
             for lane in range(n_lanes):
                 z[k * n_lanes + lane] -= largest[lane]
-                z[k * n_lanes + lane] = exponential_in_vectors(z[k * n_lanes + lane])
+    for position in range(n_rows * size):
+        block[position] = exponential_in_vectors(block[position])
+    for i in range(n_rows):
+        z, target = block + i * size, -1 if y == NULL else y[i]
+        for lane in range(n_lanes):
+            others[lane] = 0
+        for k in range(n_outputs):
             if k != target:
                 for lane in range(n_lanes):
                     others[lane] += z[k * n_lanes + lane]
         for lane in range(n_lanes):
             largest[lane] = others[lane] if target < 0 else others[lane] + z[target * n_lanes + lane]  # the sum
+        if target >= 0:  # the probability minus 1 would lose digits if it is close to 1
+            for lane in range(n_lanes):
+                z[target * n_lanes + lane] = -others[lane]
         for k in range(n_outputs):
-            if k == target:  # the probability minus 1 would lose digits if it is close to 1
-                for lane in range(n_lanes):
-                    z[k * n_lanes + lane] = -others[lane]
             for lane in range(n_lanes):
                 z[k * n_lanes + lane] /= largest[lane]
-        z += n_outputs * n_lanes
+
+
+cdef dispatched softmax_of_rows(
+    floating *z,                # INOUT, (n_rows, n_outputs, n_lanes)
+    const int32_t *y,
+    Py_ssize_t n_rows,
+    Py_ssize_t n_outputs,
+    Py_ssize_t n_lanes,
+    floating *buffer,           # (2 n_lanes,)
+) noexcept nogil:
+    cdef Py_ssize_t size = max(1, 1024 // (n_outputs * n_lanes)), start = 0, n
+    cdef const int32_t *targets = NULL
+    while start < n_rows:
+        n = min(size, n_rows - start)
+        if y != NULL:
+            targets = y + start
+        if n_lanes == 1:  # a constant, so that loops over outputs become vectors
+            softmax_of_block(z + start * n_outputs, targets, n, n_outputs, 1, buffer)
+        else:
+            softmax_of_block(z + start * n_outputs * n_lanes, targets, n, n_outputs, n_lanes, buffer)
+        start += n
 
 
 def softmax(
@@ -236,10 +259,10 @@ def softmax(
     const int32_t [::1] y=None,         # IN, (n_rows,)
 ):
     """Replace each predictor z_k by exp(z_k) / sum_j exp(z_j), minus 1 if y is given and k = y."""
-    cdef floating [:, ::1] buffer = np.empty_like(z, shape=(2, z.shape[2]))
+    cdef floating [::1] buffer = np.empty_like(z, shape=2 * z.shape[2])
     if y is not None and y.shape[0] != z.shape[0]:
         raise ValueError("y must have one entry for each row.")
     with nogil:
         softmax_of_rows(
-            &z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &buffer[0, 0], &buffer[1, 0]
+            &z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &buffer[0]
         )
