@@ -516,7 +516,7 @@ class JointLBFGS:
         # Gradients are float32 until rounding errors would be too large for a fold of a candidate.
         self._candidates = np.cumsum(np.diff(set_indices, prepend=set_indices[0]) <= 0)
         self._exact_objective = copy(objective)
-        self._exact_objective.precision = np.float64
+        self._exact_objective.precision = self._exact_objective.hessian_precision = np.float64
         self._is_exact = np.full(n_models, objective.precision == np.float64)
         # The last changes of models and of gradients.
         self._history = np.zeros((2, _MEMORY, n_models, size))
@@ -634,7 +634,9 @@ class JointLBFGS:
             self._n_passes[active] += 1
             active = np.setdiff1d(active, ended[-1])
             if np.isinf(max_decrement):
-                self._use_float64(active[self._n_passes[active] == _PASSES_IN_FLOAT32])
+                slow = active[self._n_passes[active] == _PASSES_IN_FLOAT32]
+                self._n_passes[slow[~self._is_exact[slow]]] = 0
+                self._use_float64(slow)
             active = active[self._n_passes[active] < max_passes]
         return np.concatenate(ended)
 
@@ -654,6 +656,8 @@ class JointLBFGS:
         of_candidates = np.isin(self._candidates, self._candidates[indices])
         changed = np.flatnonzero(of_candidates & ~self._is_exact)
         self._is_exact[changed] = True
+        halved = changed[self._step_fractions[changed] < 1]  # their last steps may be too long
+        self._models[halved] = self._previous[halved]
         self._history[:, :, changed], self._has_step[changed] = 0, False
 
     def _reshape_models(self, indices: np.ndarray) -> np.ndarray:
@@ -742,23 +746,15 @@ class JointLBFGS:
         self._models[indices] = self._previous[indices]
         size = max(1, _MAX_BYTES // (8 * self._factors[0].cholesky.size))
         for batch in np.split(indices, range(size, len(indices), size)):
-            _, hessians = self._objective.gradients_and_hessians(
+            _, hessians = self._exact_objective.gradients_and_hessians(
                 self._reshape_models(batch), self._set_indices[batch], by_group=False
             )
             self._penalties[batch].add_hessians(hessians[:, 0])
             factors = factor_hessians(hessians[:, 0], self._penalties.is_free[batch])
             for i, factor in zip(batch, factors, strict=True):
                 self._factors[i] = factor
-        is_indefinite = np.array([not np.isfinite(self._factors[i].scales[0]) for i in indices])
-        if np.any(is_indefinite) and self._objective.hessian_precision == np.float32:
-            self._objective.hessian_precision = np.float64
-            self._renew_hessians(indices[is_indefinite])
         self._history[:, :, indices], self._n_passes[indices] = 0, 0
         self._has_step[indices] = False
         self._n_hessians[indices] += 1
-        many = indices[self._n_hessians[indices] >= _MANY_HESSIANS]
-        if len(many):  # rounding may be the obstacle
-            self._use_float64(many)
-            self._objective.hessian_precision = np.float64
         self._hessian_models[indices] = self._models[indices]
         self._has_own_hessian[indices] = not self._has_jumps
