@@ -560,14 +560,14 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: a metric is right wherever a model goes",
-        "fractions = np.where(has_own, self._error_bounds[indices] / MAX_ERROR, 1)",
+        "fractions = np.where(is_measured, self._error_bounds[indices] / MAX_ERROR, 1)",
         "fractions = np.zeros(len(indices))",
         "test_newton::test_many_rows_have_the_models_of_converged_fits",
     ),
     Breakage(
         "newton: what is left is as far as the last step, however old its metric is",
-        "last * np.exp(moved)",
-        "last",
+        "moved + last * np.exp(moved) < limits[left]",
+        "moved + last < limits[left]",
         "test_newton::test_slopes_that_have_vanished_are_no_sign_of_a_minimum",
     ),
     Breakage(
@@ -1235,8 +1235,8 @@ BREAKAGES = [
     ),
     Breakage(
         "newton: the diagonal blocks of a shared Hessian lack a factor",
-        "roots = roots * np.sqrt(p * np.maximum(1 - p, 0))",
-        "roots = roots * np.sqrt(p)",
+        "weights[:, i] * p * np.maximum(1 - p, 0)",
+        "weights[:, i] * p",
         "test_newton_many_classes::test_hessians_are_those_of_each_pair_of_classes",
     ),
     Breakage(
