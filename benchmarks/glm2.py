@@ -51,8 +51,8 @@ def digits() -> Work:
     return X / 16, y, LogisticRegression(), np.geomspace(1e-3, 1e2, 10).tolist(), 10
 
 
-def newsgroups_binary() -> Work:
-    X, y, _ = datasets.newsgroups()
+def newsgroups(as_is: bool) -> Work:
+    X, y, _ = datasets.newsgroups(as_is)
     return X, y, LogisticRegression(), np.geomspace(1e-2, 1e2, 8).tolist(), 5
 
 
@@ -67,7 +67,8 @@ WORKS = {
     "letter, 26 classes": letter,
     "Covertype 50,000, 7 classes": covertype,
     "digits, 10 classes": digits,
-    "20 newsgroups": newsgroups_binary,
+    "20 newsgroups, 2 classes": partial(newsgroups, False),
+    "20 newsgroups, 20 classes": partial(newsgroups, True),
     **{
         f"L1, {name}, beside {solver}": partial(l1, name, solver)
         for name in ("magic", "elec2", "higgs", "a9a")

@@ -77,8 +77,8 @@ _MAX_TOTAL = 1.6e7
 # The same for more than two classes.
 _MAX_TOTAL_OF_CLASSES = 3e6
 
-# The maximum number of vectors that are multiplied by K together.
-_MAX_VECTORS = 40
+# How many vectors are multiplied by K together, and the smallest number that is padded to this.
+_WIDTHS = (40, 33), (16, 9), (8, 3), (2, 1)
 
 # The maximum size in bytes of the models that are solved together.
 _MAX_BYTES = 2**29
@@ -108,15 +108,17 @@ def make_multiply(rows: sparse.csr_array) -> MultiplyByK:
     columns, starts = csr.indices.astype(np.int32), csr.indptr.astype(np.int64)
     values = {np.dtype(dtype): csr.data.astype(dtype) for dtype in (np.float32, np.float64)}
     # Memory that is allocated in each call would take as long as the products.
-    memory = np.empty(csr.shape[1] * _MAX_VECTORS)
+    memory = np.empty(csr.shape[1] * _WIDTHS[0][0])
 
     def multiply(arrays: list[np.ndarray]) -> list[np.ndarray]:
-        vectors = np.hstack(arrays)
-        for start in range(0, vectors.shape[1], _MAX_VECTORS):
-            batch = vectors[:, start : start + _MAX_VECTORS]
-            # The kernel is fastest for multiples of 8.
-            padded = np.pad(batch[:-1], ((0, 0), (0, -batch.shape[1] % 8)))
-            shape = csr.shape[1], padded.shape[1]
+        vectors, start = np.hstack(arrays), 0
+        while left := vectors.shape[1] - start:
+            # The kernel is fastest for these numbers of vectors.
+            width = next(n for n, smallest in _WIDTHS if left >= smallest)
+            batch = vectors[:, start : start + width]
+            start += batch.shape[1]
+            padded = np.pad(batch[:-1], ((0, 0), (0, width - batch.shape[1])))
+            shape = csr.shape[1], width
             W = memory.view(vectors.dtype)[: prod(shape)].reshape(shape)
             W[:] = 0
             for transpose in (True, False):  # W = X'V, then V = X W
