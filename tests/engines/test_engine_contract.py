@@ -103,6 +103,13 @@ NEWTON = [
         {"selectkbest__k": 2},
         {f"logisticregression__{name}": value for name, value in CONVERGED.items()},
     ),
+    (
+        # Folds whose test rows are far away are refitted.
+        LogisticRegression(l1_ratio=0.7, solver="saga", tol=1e-10, max_iter=100_000),
+        {"C": -1.0},
+        {"C": 0.03},
+        {},
+    ),
     (PoissonRegressor(), {"alpha": -1.0}, {"alpha": 30.0}, CONVERGED),
     (LinearSVC(random_state=0), {"C": -1.0}, {"C": 0.001}, {"tol": 1e-10, "max_iter": 100_000}),
 ]
@@ -271,7 +278,8 @@ class Contract(EngineContract):
         X, y = super().make_data()
         if isinstance(self.case[0], MultinomialNB | ComplementNB):  # of counts
             return abs(X), y
-        if isinstance(self.case[0], LinearSVC | SVC):  # for more classes, LinearSVC is refitted
+        # For more classes, LinearSVC and L1 penalties are refitted.
+        if isinstance(self.case[0], LinearSVC | SVC) or getattr(self.case[0], "l1_ratio", 0):
             return X, y > 0
         return X, abs(y) if isinstance(self.case[0], PoissonRegressor) else y
 
