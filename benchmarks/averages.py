@@ -4,9 +4,9 @@
 
 Samples of 10,000 rows, and their errors on 150,000 other rows: means with standard deviations over
 the samples. The first table is for rows of length 1 and no intercept, the second for columns of
-variance 1 and an intercept, as in ``coverage.py``. A third table has the seconds of evaluations of
-all rows with and without the average, and with and without the losses of rows: medians of 7 runs
-that take turns.
+variance 1 and an intercept, as in ``interval_coverage.py``. A third table has the seconds of
+evaluations of all rows with and without the average, and with and without the losses of rows:
+medians of 7 runs that take turns.
 """
 
 from __future__ import annotations

@@ -8,12 +8,14 @@ scikit-learn is measured by single fits and predictions of folds, spread over th
 mean is multiplied by the number of fits. The columns are seconds of ours, seconds of scikit-learn,
 their ratio, and the largest difference of a fold's log loss from that of a converged model, of
 ours and of scikit-learn's default fit. The differences are 0 for L1, where they are not computed.
-There, ours has solver="saga" in all rows, because liblinear penalises the intercept. Files are
-read from $OPTUNA_TREECV_DATA.
+There, ours has solver="saga" in all rows, because liblinear penalises the intercept. The rows of
+skglm need its installation; its path from strong to weak penalties is fitted per fold. "TPE" are
+64 trials of C and l1_ratio. Files are read from $OPTUNA_TREECV_DATA.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 import sys
 from time import perf_counter
@@ -22,14 +24,17 @@ import warnings
 
 import datasets
 import numpy as np
+import optuna
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
+from sklearn.model_selection import cross_val_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import scale
 
 from optuna_treecv import tree_cross_val_predict
+from optuna_treecv import treecv_objective
 from optuna_treecv import TreeCVSearchCV
 
 Work = tuple[Any, Any, Any, list[float], int]
@@ -63,6 +68,7 @@ def l1(name: str, solver: str) -> Work:
     return X, y, model, np.geomspace(1e-3, 1e2, 10).tolist(), 10
 
 
+L1_NAMES = "magic", "elec2", "higgs", "a9a"
 WORKS = {
     "letter, 26 classes": letter,
     "Covertype 50,000, 7 classes": covertype,
@@ -71,15 +77,15 @@ WORKS = {
     "20 newsgroups, 20 classes": partial(newsgroups, True),
     **{
         f"L1, {name}, beside {solver}": partial(l1, name, solver)
-        for name in ("magic", "elec2", "higgs", "a9a")
+        for name in L1_NAMES
         for solver in ("saga", "liblinear")
     },
 }
 
 
-def measure(name: str, work: Work, n_measured: int = 6) -> None:
+def measure(name: str, load: Callable[[], Work], n_measured: int = 6) -> None:
     """Print the seconds of a search, and those of scikit-learn from single fits."""
-    X, y, estimator, Cs, n_folds = work
+    X, y, estimator, Cs, n_folds = load()
     cv = StratifiedKFold(n_folds, shuffle=True, random_state=0)
     ours_of = clone(estimator)
     if ours_of.l1_ratio:
@@ -116,11 +122,63 @@ def measure(name: str, work: Work, n_measured: int = 6) -> None:
     )
 
 
+def measure_paths(name: str) -> None:
+    """Print the seconds of a search, and those of skglm's path from strong to weak penalties."""
+    from skglm.estimators import SparseLogisticRegression
+
+    X, y, estimator, Cs, n_folds = l1(name, "saga")
+    cv = StratifiedKFold(n_folds, shuffle=True, random_state=0)
+    options: dict[str, Any] = {"cv": cv, "scoring": "neg_log_loss", "refit": False}
+    began = perf_counter()
+    TreeCVSearchCV(estimator, param_grid={"C": Cs}, **options).fit(X, y)
+    ours, theirs = perf_counter() - began, []
+    for train, test in list(cv.split(X, y))[:4]:  # the first one compiles
+        model, began = SparseLogisticRegression(warm_start=True, tol=1e-4), perf_counter()
+        for C in Cs:
+            model.set_params(alpha=1 / (C * len(train))).fit(X[train], y[train])
+            log_loss(y[test], model.predict_proba(X[test]))
+        theirs.append(perf_counter() - began)
+    seconds = float(np.median(theirs[1:])) * n_folds
+    row = f"L1, {name}, beside skglm's path"
+    print(f"{row:30} {ours:8.2f} s {seconds:9.1f} s {seconds / ours:8.1f}", flush=True)
+
+
+def measure_trials(n_trials: int = 64, n_measured: int = 6) -> None:
+    """Print the seconds of TPE trials of C and l1_ratio, and of 5 fits of saga in each."""
+    X, y, _ = datasets.covertype()
+    X, y = scale(X[:100_000]), y[:100_000]
+    model, cv = LogisticRegression(l1_ratio=0.5, solver="saga"), StratifiedKFold(5)
+    ranges = {
+        "C": optuna.distributions.FloatDistribution(1e-4, 1e2, log=True),
+        "l1_ratio": optuna.distributions.FloatDistribution(0, 1),
+    }
+    objective = treecv_objective(
+        model, X, y, param_distributions=ranges, cv=cv, scoring="neg_log_loss"
+    )
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+    began = perf_counter()
+    study.optimize(objective, n_trials=n_trials)
+    ours, theirs = perf_counter() - began, 0.0
+    for trial in study.trials[:: n_trials // n_measured][:n_measured]:
+        began = perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.set_params(**trial.params)
+            cross_val_score(model, X, y, cv=cv, scoring="neg_log_loss")
+        theirs += (perf_counter() - began) * n_trials / n_measured
+    methods = {trial.user_attrs["treecv"]["method"] for trial in study.trials}
+    row = "64 TPE trials, Covertype"
+    print(f"{row:30} {ours:8.2f} s {theirs:9.1f} s {theirs / ours:8.1f} {methods}", flush=True)
+
+
 def main() -> None:
     words = sys.argv[1:]
-    for name, load in WORKS.items():
+    works = {name: partial(measure, name, load) for name, load in WORKS.items()}
+    works |= {f"L1, {name}, skglm": partial(measure_paths, name) for name in L1_NAMES}
+    works["TPE"] = measure_trials
+    for name, run in works.items():
         if not words or any(word in name for word in words):
-            measure(name, load())
+            run()
 
 
 if __name__ == "__main__":

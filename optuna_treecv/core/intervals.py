@@ -353,8 +353,8 @@ def instability_note(scores: Scores) -> str:
 
     There is a warning in two cases. Either the means of the repeats have a standard deviation of
     more than two thirds of the standard error over rows, or a chi-squared test finds that fold
-    scores differ by more than the row scores within folds explain. ``benchmarks/coverage.py``
-    measures how often this happens.
+    scores differ by more than the row scores within folds explain.
+    ``benchmarks/interval_coverage.py`` measures how often this happens.
     """
     error = row_error(scores)
     n_repeats, n_folds = scores.by_fold.shape

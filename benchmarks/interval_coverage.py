@@ -1,6 +1,6 @@
 """Measure how often the intervals of a cross-validation cover what they should, on Covertype.
 
-    OMP_NUM_THREADS=1 python benchmarks/coverage.py [SAMPLES] [ROWS]
+    OMP_NUM_THREADS=1 python benchmarks/interval_coverage.py [SAMPLES] [ROWS]
 
 Samples of 10,000 rows are drawn from 431,012; the other 150,000 tell the truth. Two Markdown
 tables of coverages of three targets at level 0.95: A, the mean risk of the k fold models; B, the
