@@ -96,10 +96,10 @@ _MIN_ROWS_PER_COEFFICIENT = 30
 _MIN_ROWS_PER_COEFFICIENT_IN_SEARCH = 5
 
 # Models of several classes with more coefficients than this need, in a search, at least this many
-# training rows per coefficient, and a fold for each 75 coefficients. Refits take longer with more
+# training rows per coefficient, and a fold for each 100 coefficients. Refits take longer with more
 # folds, but the Hessian of all rows does not.
 _MAX_COEFFICIENTS_OF_FEW_FOLDS = 400
-_MIN_ROWS_PER_SHARED_COEFFICIENT, _MAX_COEFFICIENTS_PER_FOLD = 2, 75
+_MIN_ROWS_PER_SHARED_COEFFICIENT, _MAX_COEFFICIENTS_PER_FOLD = 2, 100
 
 # With more coefficients, leave-one-out is not computed from the model of all rows.
 _MAX_COEFFICIENTS_LEAVE_ONE_OUT = 200
