@@ -476,18 +476,18 @@ def _fit_logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **para
     path._validate_params()
     if hasattr(path.cv, "__next__"):
         raise LeftToSklearn(ONE_SHOT_CV)
-    by_fold: dict[bytes, np.ndarray] = {}
+    by_ratio: dict[float, dict[bytes, np.ndarray]] = {}
 
     def score_fold(X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
         """Return the coefficients, penalties, scores and numbers of iterations for a fold."""
         penalties = options["Cs"]
         if np.ndim(penalties) == 0:
             penalties = np.logspace(-4, 4, penalties)
-        if not by_fold:
-            by_fold.update(
-                _solve_folds(call, path, X, y, np.asarray(penalties, np.float64), options)
-            )
-        if (models := by_fold.get(_key_of_rows(test))) is None:
+        ratio = options["l1_ratio"]
+        if ratio not in by_ratio:
+            Cs = np.asarray(penalties, np.float64)
+            by_ratio[ratio] = _solve_folds(call, path, X, y, Cs, options)
+        if (models := by_ratio[ratio].get(_key_of_rows(test))) is None:
             raise LeftToSklearn("cv yields different splits each time")
         solved = models, np.asarray(penalties), np.zeros(len(models), np.int32)
         score = with_globals(
@@ -507,10 +507,9 @@ def _solve_folds(
     call: Call, path: Any, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]
 ) -> dict[bytes, np.ndarray]:
     """Return the coefficients for all penalties, by the key of a fold's test rows."""
-    if options["penalty"] != "l2":
-        raise LeftToSklearn("the penalty is not only l2")
     names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
     common = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
+    common["l1_ratio"] = options["l1_ratio"] or 0.0
     estimators = [linear_model.LogisticRegression(C=C, **common) for C in penalties]
     folds = None, path.cv, path.n_jobs
     settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])

@@ -21,6 +21,7 @@ from sklearn.datasets import make_regression
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeClassifierCV
 from sklearn.linear_model import RidgeCV
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import KFold
@@ -178,12 +179,13 @@ PATHS = [
     {"Cs": [0.01, 1.0], "cv": 3, "scoring": "neg_log_loss", "refit": False},
     {"use_legacy_attributes": False, "class_weight": "balanced"},
     {"Cs": 3, "fit_intercept": False, "cv": KFold(4, shuffle=True, random_state=0)},
+    {"Cs": [0.01, 0.1], "l1_ratios": (0, 0.5, 1), "solver": "saga", "max_iter": 10_000},
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize(("n_classes", "options"), zip([2, 3, 3, 2], PATHS, strict=True))
+@pytest.mark.parametrize(("n_classes", "options"), zip([2, 3, 3, 2, 2], PATHS, strict=True))
 def test_logistic_paths_are_those_of_a_solver_that_converges(n_classes, options, calls):
     rows = (
         StandardScaler().fit_transform(X),
@@ -222,7 +224,7 @@ def test_logistic_paths_with_weights(calls):
 def test_logistic_paths_that_are_left_to_scikit_learn(calls):
     rows, twice = (X[:, :3], Y), [(np.arange(n), np.arange(400, 569)) for n in (300, 400)]
     for options, why in (
-        ({"Cs": [0.01], "l1_ratios": (0, 0.5), "solver": "saga"}, "penalty is not only l2"),
+        ({"Cs": [0.01], "l1_ratios": (1,), "solver": "liblinear"}, "liblinear"),
         ({"tol": 0.01}, "tol=0.01 may stop fits"),
         ({"cv": twice}, "same test rows"),
         ({"cv": KFold(3).split(X)}, ""),
@@ -245,6 +247,18 @@ def test_ridge_cv_searches_by_exact_folds(calls):
     theirs = RidgeCV([0.01, 0.1, 1.0], cv=5).fit(D, T)
     assert ours.alpha_ == theirs.alpha_
     assert ours.best_score_ == pytest.approx(theirs.best_score_)
+
+
+def test_ridge_classifier_cv_searches_by_exact_folds(calls):
+    options = {"alphas": [0.1, 1.0, 10.0], "cv": 5, "scoring": "roc_auc"}
+    ours = RidgeClassifierCV(**options).fit(X, Y)
+    assert [(call.name, call.method) for call in calls] == [("GridSearchCV", "exact")]
+    accelerate.uninstall()
+    theirs = RidgeClassifierCV(**options).fit(X, Y)
+    assert vars(ours).keys() == vars(theirs).keys()
+    assert ours.alpha_ == theirs.alpha_
+    assert ours.best_score_ == pytest.approx(theirs.best_score_)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_)
 
 
 def test_support_vector_machines_are_searched_by_shared_gram_matrices(calls):
