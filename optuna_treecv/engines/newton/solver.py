@@ -81,8 +81,9 @@ _PASSES_IN_FLOAT32 = 10
 # The maximum number of passes of L-BFGS for a model of all rows, before a new Hessian.
 _PASSES_OF_FULL_MODEL = 16
 
-# The number of new Hessians before each step of a model of all rows has its own.
-_HESSIANS_OF_FULL_MODEL = 3
+# L-BFGS continues with a new Hessian if at most this fraction of the decrement is left. Otherwise,
+# its steps lead to a region where second derivatives vanish.
+_MAX_DECREMENT_LEFT = 0.1
 
 # The number of Hessians after which a model with one output counts as not converging. Only
 # separable folds reach this number.
@@ -344,7 +345,7 @@ def find_full_models(
     max_decrement = _max_decrement(objective) * (_COLD_START_FACTOR if is_rough else 1)
     full_models: list[FullModel] = []
     for i in range(len(penalties.column_strengths)):
-        penalty, factor = penalties[i : i + 1], None
+        penalty, factor, decrement = penalties[i : i + 1], None, np.inf
         if full_models:
             factor = _factor_hessian(full_models[-1], penalty)
             # A second Hessian may take longer to factor than the steps that it saves.
@@ -353,9 +354,11 @@ def find_full_models(
             model = _extrapolate_model(previous, penalty, factor)
             model = np.where(penalty.is_free.reshape(model.shape), model, 0)
         elif not have_own_hessians and not has_jumps:
-            factor = _factor_hessian(_differentiate(sample, model), penalty)
+            start = _differentiate(sample, model)
+            factor = _factor_hessian(start, penalty)
+            decrement = _newton_step(start, penalty, factor)[1]
         if factor and not have_own_hessians:
-            full_models += _refine_full_models(sample, penalty, model[None], [factor])
+            full_models += _refine_full_models(sample, penalty, model[None], [factor], decrement)
         else:
             full_models.append(_find_full_model(sample, penalty, model, max_decrement))
     if sample is objective:
@@ -399,9 +402,13 @@ def _refine_full_models(
     penalties: L2Penalties,
     models: np.ndarray,
     factors: list[HessianFactor],
-    n_hessians: int = _HESSIANS_OF_FULL_MODEL,
+    last_decrement: float = np.inf,
 ) -> list[FullModel]:
-    """Improve models of all rows by L-BFGS, and by Newton's method if that is not enough."""
+    """Improve models of all rows by L-BFGS, and by Newton's method if that is not enough.
+
+    L-BFGS continues with new Hessians while the decrement falls quickly. ``last_decrement`` is the
+    decrement at the given models, if known.
+    """
     max_decrement = _max_decrement(objective)
     set_indices = np.full(len(models), len(objective.sets.group_fractions) - 1)
     descent = JointLBFGS(objective, set_indices, penalties, models, factors)
@@ -414,13 +421,11 @@ def _refine_full_models(
         decrement = _newton_step(full_model, penalty)[1]
         if decrement < max_decrement:
             continue
-        if n_hessians and np.isfinite(decrement):
+        if decrement < _MAX_DECREMENT_LEFT * last_decrement:
             start, factor = full_model[0][None], [_factor_hessian(full_model, penalty)]
-            rest = _refine_full_models(objective, penalty, start, factor, n_hessians - 1)
-            full_models[i : i + 1] = rest
-            continue
-        start = models[i] if np.isnan(decrement) else full_model[0]
-        full_models[i] = _find_full_model(objective, penalty, start, max_decrement)
+            (full_models[i],) = _refine_full_models(objective, penalty, start, factor, decrement)
+        else:
+            full_models[i] = _find_full_model(objective, penalty, models[i], max_decrement)
     return full_models
 
 
