@@ -83,6 +83,11 @@ _WIDTHS = (40, 33), (16, 9), (8, 3), (2, 1)
 # The maximum size in bytes of the models that are solved together.
 _MAX_BYTES = 2**29
 
+# The number of models of two classes that are solved at the same time. They fill 16 lanes of the
+# kernel, one of which is for a model that multiplies two vectors. With more models, the last ones
+# would leave lanes empty for longer.
+_MAX_ACTIVE = 15
+
 # The number of float64 vectors in memory for each model.
 _N_VECTORS = 10
 
@@ -369,6 +374,8 @@ def predict_wide_models(
     order = np.argsort(-strengths, axis=None, kind="stable")
     order = order[is_strong.ravel()[order]]
     max_active = max(1, _MAX_BYTES // (8 * n_rows * loss.n_outputs * _N_VECTORS))
+    if loss.n_outputs == 1:
+        max_active = min(max_active, _MAX_ACTIVE)
     _run_searches([search(i) for i in order.tolist()], make_multiply(csr), max_active)
     for chunk, predicted in enumerate(outputs):
         yield slice(chunk, chunk + 1), predicted
