@@ -3,14 +3,14 @@
     OMP_NUM_THREADS=1 python benchmarks/glm2.py [WORDS]
 
 Each row is a grid of 10 values of C from 1e-3 to 1e2 and 10 folds (20 newsgroups: 8 values and 5
-folds), evaluated by log loss. Ours are medians of up to 3 runs. Only rows whose names contain one of WORDS are measured.
-scikit-learn is measured by single fits and predictions of folds, spread over the grid, and their
-mean is multiplied by the number of fits. The columns are seconds of ours, seconds of scikit-learn,
-their ratio, and the largest difference of a fold's log loss from that of a converged model, of
-ours and of scikit-learn's default fit. The differences are 0 for L1, where they are not computed.
-There, ours has solver="saga" in all rows, because liblinear penalises the intercept. The rows of
-skglm need its installation; its path from strong to weak penalties is fitted per fold. "TPE" are
-64 trials of C and l1_ratio. Files are read from $OPTUNA_TREECV_DATA.
+folds), evaluated by log loss. Only rows whose names contain one of WORDS are measured. Ours are
+medians of up to 3 runs. scikit-learn is measured by single fits and predictions of folds, spread
+over the grid, and their mean is multiplied by the number of fits. The columns are seconds of ours,
+seconds of scikit-learn, their ratio, and the largest difference of a fold's log loss from that of
+a converged model, of ours and of scikit-learn's default fit. The differences are 0 for L1, where
+they are not computed. There, ours has solver="saga" in all rows, because liblinear penalises the
+intercept. The rows of skglm need its installation; its path from strong to weak penalties is
+fitted per fold. "TPE" are 64 trials of C and l1_ratio. Files are read from $OPTUNA_TREECV_DATA.
 """
 
 from __future__ import annotations
