@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import optuna
 from pairs import pairs
 import pytest
 from scipy import sparse
@@ -15,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import tree_cross_validate_many
+from optuna_treecv import treecv_objective
 from optuna_treecv.engines.newton import objective
 from optuna_treecv.engines.newton import proximal
 from optuna_treecv.engines.newton.kernels.quadratic import find_steps
@@ -125,6 +127,30 @@ def test_folds_are_those_of_optimal_models(
             expected = np.average(logs, weights=weights[test])
             error = abs(result.test_score[fold] - expected)
             assert error <= PROMISED * max(1, abs(expected)), (C, fold)
+
+
+@pytest.mark.parametrize("kind", ["plain", "separable", "rare"])
+@pytest.mark.parametrize("ratio", [1.0, 0.5])
+def test_coefficients_are_zero_where_those_of_optimal_models_are(kind: str, ratio: float) -> None:
+    X, y = rows_of(kind)
+    model = LogisticRegression(l1_ratio=ratio, solver="saga")
+    options: dict[str, Any] = {"cv": FOLDS, "scoring": "neg_log_loss", "method": "newton"}
+    grid = {"C": [0.02, 0.1, 0.5, 10.0]}
+    tuned = treecv_objective(model, X, y, param_grid=grid, **options)
+    study = optuna.create_study(direction="maximize", sampler=tuned.grid_sampler())
+    study.optimize(tuned)
+    n_zeros = 0
+    for trial in study.trials:
+        for (train, _), fold_model in zip(FOLDS.split(X), tuned.fold_models(trial), strict=True):
+            weights = np.ones(len(train))
+            w = solve(X[train], y[train], weights, trial.params["C"], ratio, True)[:-1]
+            is_large = np.abs(w) > 1e-6 * np.abs(w).max()
+            found = fold_model.coef_[0]
+            assert np.all(found[is_large] != 0)
+            assert np.all(found[w == 0] == 0)
+            np.testing.assert_allclose(found, w, atol=2e-3 * max(1, np.abs(w).max()))
+            n_zeros += np.count_nonzero(w == 0)
+    assert n_zeros >= 8
 
 
 @pytest.mark.parametrize("factor", [7, 100])
