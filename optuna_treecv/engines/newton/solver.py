@@ -1,9 +1,10 @@
 """Newton's method for the models of all folds and penalties at once.
 
 1. All rows. Newton's method computes the model of all rows for one penalty after the other, from
-   the largest to the smallest. If there are many rows, it runs on a sample of them, and L-BFGS
-   continues from there on all rows, for all penalties jointly. The gradient g and the Hessian H
-   of all rows are computed separately for each group of rows.
+   the largest to the smallest. With many coefficients, it is L-BFGS with the Hessian of the last
+   model. If there are many rows, this runs on a sample of them, and L-BFGS continues from there on
+   all rows, for all penalties jointly. The gradient g and the Hessian H of all rows are computed
+   separately for each group of rows.
 2. First step of each fold. The g and H of the training rows of a fold are sums over its groups.
    Therefore, the first Newton step from the model of all rows to the model of the fold reads no
    rows.
@@ -520,9 +521,9 @@ class JointLBFGS:
         self._previous[:] = self._models
         # Gradients are float32 until rounding errors would be too large for a fold of a candidate.
         self._candidates = np.cumsum(np.diff(set_indices, prepend=set_indices[0]) <= 0)
-        self._exact_objective = copy(objective)
-        self._exact_objective.precision = self._exact_objective.hessian_precision = np.float64
-        self._is_exact = np.full(n_models, objective.precision == np.float64)
+        self._float64_objective = copy(objective)
+        self._float64_objective.precision = self._float64_objective.hessian_precision = np.float64
+        self._is_float64 = np.full(n_models, objective.precision == np.float64)
         # The last changes of models and of gradients.
         self._history = np.zeros((2, _MEMORY, n_models, size))
         self._step_fractions, self._has_step = np.ones(n_models), np.zeros(n_models, bool)
@@ -624,7 +625,7 @@ class JointLBFGS:
             self._error_bounds[ending] = np.sqrt(decrements[is_end] * norms) / tolerance[is_end]
             is_end = self._error_bounds[ending] < MAX_ERROR
             ending = ending[is_end]
-            if not np.all(self._is_exact[ending]):
+            if not np.all(self._is_float64[ending]):
                 # The rounding errors of the mean test losses.
                 diagonals = np.reshape(
                     [self._factors[i].diagonal for i in ending], (len(ending), gradients.shape[1])
@@ -632,7 +633,7 @@ class JointLBFGS:
                 rounding = np.sum(np.square(test_steps[is_end]) * diagonals, axis=1)
                 rounding *= 1 + np.sum(np.square(self._models[ending]), axis=1)
                 is_rounded = _FLOAT32_ROUNDING * np.sqrt(rounding) > _MAX_ROUNDING
-                is_rounded &= ~self._is_exact[ending]
+                is_rounded &= ~self._is_float64[ending]
                 self._use_float64(ending[is_rounded])
                 ending = ending[~is_rounded]
             ended.append(ending)
@@ -640,7 +641,7 @@ class JointLBFGS:
             active = np.setdiff1d(active, ended[-1])
             if np.isinf(max_decrement):
                 slow = active[self._n_passes[active] == _PASSES_IN_FLOAT32]
-                self._n_passes[slow[~self._is_exact[slow]]] = 0
+                self._n_passes[slow[~self._is_float64[slow]]] = 0
                 self._use_float64(slow)
             active = active[self._n_passes[active] < max_passes]
         return np.concatenate(ended)
@@ -648,8 +649,11 @@ class JointLBFGS:
     def _compute_gradients(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the gradients (n_models, size) of F and of the mean test losses."""
         models, set_indices = self._reshape_models(indices), self._set_indices[indices]
-        gradients, is_exact = np.empty((2, *models.shape)), self._is_exact[indices]
-        for objective, used in ((self._objective, ~is_exact), (self._exact_objective, is_exact)):
+        gradients, is_float64 = np.empty((2, *models.shape)), self._is_float64[indices]
+        for objective, used in (
+            (self._objective, ~is_float64),
+            (self._float64_objective, is_float64),
+        ):
             if np.any(used):
                 gradients[:, used] = objective.gradients(models[used], set_indices[used])
         self._penalties[indices].add_gradients(models, gradients[0])
@@ -659,8 +663,8 @@ class JointLBFGS:
     def _use_float64(self, indices: np.ndarray) -> None:
         """Compute gradients in float64 from now on, and discard the history of float32."""
         of_candidates = np.isin(self._candidates, self._candidates[indices])
-        changed = np.flatnonzero(of_candidates & ~self._is_exact)
-        self._is_exact[changed] = True
+        changed = np.flatnonzero(of_candidates & ~self._is_float64)
+        self._is_float64[changed] = True
         halved = changed[self._step_fractions[changed] < 1]  # their last steps may be too long
         self._models[halved] = self._previous[halved]
         self._history[:, :, changed], self._has_step[changed] = 0, False
@@ -751,7 +755,7 @@ class JointLBFGS:
         self._models[indices] = self._previous[indices]
         size = max(1, _MAX_BYTES // (8 * self._factors[0].cholesky.size))
         for batch in np.split(indices, range(size, len(indices), size)):
-            _, hessians = self._exact_objective.gradients_and_hessians(
+            _, hessians = self._float64_objective.gradients_and_hessians(
                 self._reshape_models(batch), self._set_indices[batch], by_group=False
             )
             self._penalties[batch].add_hessians(hessians[:, 0])
