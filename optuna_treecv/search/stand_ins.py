@@ -509,7 +509,8 @@ def _solve_folds(
     """Return the coefficients for all penalties, by the key of a fold's test rows."""
     names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
     common = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
-    common["l1_ratio"] = options["l1_ratio"] or 0.0
+    ratios = {"l2": 0.0, "l1": 1.0, "elasticnet": options["l1_ratio"]}
+    common["l1_ratio"] = ratios[options["penalty"]]
     estimators = [linear_model.LogisticRegression(C=C, **common) for C in penalties]
     folds = None, path.cv, path.n_jobs
     settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])

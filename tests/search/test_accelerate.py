@@ -180,12 +180,14 @@ PATHS = [
     {"use_legacy_attributes": False, "class_weight": "balanced"},
     {"Cs": 3, "fit_intercept": False, "cv": KFold(4, shuffle=True, random_state=0)},
     {"Cs": [0.01, 0.1], "l1_ratios": (0, 0.5, 1), "solver": "saga", "max_iter": 10_000},
+    {"Cs": [0.1], "penalty": "l1", "l1_ratios": None, "solver": "saga", "max_iter": 10_000},
+    {"Cs": [0.1], "penalty": "l2", "l1_ratios": (1,)},
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize(("n_classes", "options"), zip([2, 3, 3, 2, 2], PATHS, strict=True))
+@pytest.mark.parametrize(("n_classes", "options"), zip([2, 3, 3, 2, 2, 2, 2], PATHS, strict=True))
 def test_logistic_paths_are_those_of_a_solver_that_converges(n_classes, options, calls):
     rows = (
         StandardScaler().fit_transform(X),
