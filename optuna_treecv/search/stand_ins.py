@@ -476,7 +476,7 @@ def _fit_logistic_path(call: Call, path: Any, X: Any, y: Any, *args: Any, **para
     path._validate_params()
     if hasattr(path.cv, "__next__"):
         raise LeftToSklearn(ONE_SHOT_CV)
-    by_ratio: dict[float, dict[bytes, np.ndarray]] = {}
+    by_ratio: dict[float | None, dict[bytes, np.ndarray]] = {}
 
     def score_fold(X: Any, y: Any, train: Any, test: Any, **options: Any) -> Any:
         """Return the coefficients, penalties, scores and numbers of iterations for a fold."""
@@ -507,10 +507,8 @@ def _solve_folds(
     call: Call, path: Any, X: Any, y: Any, penalties: np.ndarray, options: dict[str, Any]
 ) -> dict[bytes, np.ndarray]:
     """Return the coefficients for all penalties, by the key of a fold's test rows."""
-    names = ("class_weight", "dual", "fit_intercept", "intercept_scaling")
-    common = {name: options[name] for name in (*names, "max_iter", "solver", "tol")}
-    ratios = {"l2": 0.0, "l1": 1.0, "elasticnet": options["l1_ratio"]}
-    common["l1_ratio"] = ratios[options["penalty"]]
+    names = ("class_weight", "dual", "fit_intercept", "intercept_scaling", "l1_ratio", "max_iter")
+    common = {name: options[name] for name in (*names, "penalty", "solver", "tol")}
     estimators = [linear_model.LogisticRegression(C=C, **common) for C in penalties]
     folds = None, path.cv, path.n_jobs
     settings = _settings(estimators[0], y, *folds, sample_weight=options["sample_weight"])

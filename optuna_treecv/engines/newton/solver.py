@@ -661,7 +661,10 @@ class JointLBFGS:
         return train, test
 
     def _use_float64(self, indices: np.ndarray) -> None:
-        """Compute gradients in float64 from now on, and discard the history of float32."""
+        """Compute gradients in float64 from now on, and discard the history of float32.
+
+        This applies to all folds of the candidates to which the models belong.
+        """
         of_candidates = np.isin(self._candidates, self._candidates[indices])
         changed = np.flatnonzero(of_candidates & ~self._is_float64)
         self._is_float64[changed] = True
