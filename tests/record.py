@@ -305,6 +305,7 @@ def _subjects() -> Iterator[Subject]:
     yield Subject("boosting/hist", HistGradientBoostingRegressor(max_iter=12, random_state=0),
                   {"max_iter": [5, 10, 20]}, {"max_iter": 0}, "number", **sk, **fast)  # fmt: skip
     try:
+        from catboost import CatBoostRegressor
         from lightgbm import LGBMClassifier
         from xgboost import XGBRegressor
     except ImportError:
@@ -315,6 +316,10 @@ def _subjects() -> Iterator[Subject]:
                       "lightgbm", is_fast=True)  # fmt: skip
         extreme = XGBRegressor(n_estimators=12, n_jobs=1, random_state=0)
         yield Subject("boosting/xgboost", extreme, sizes, {"booster": "x"}, "number", "xgboost")
+        cat = CatBoostRegressor(iterations=12, learning_rate=0.2, thread_count=1, verbose=False,
+                                allow_writing_files=False)  # fmt: skip
+        yield Subject("boosting/catboost", cat, {"iterations": [5, 10, 20]}, {"depth": -1},
+                      "number", "catboost")  # fmt: skip
     forest = RandomForestClassifier(12, random_state=0)
     yield Subject("bagging/forest", forest, sizes, bad_size, "three", **sk, **fast)
     extra = ExtraTreesRegressor(12, random_state=0, min_samples_leaf=3)
@@ -939,7 +944,7 @@ def record(words: Sequence[str], fast: bool) -> list[str]:
         return [line for one in begun for line in one.result()]
 
 
-LIBRARIES = ("scikit-learn", "numpy", "scipy", "optuna", "lightgbm", "xgboost")
+LIBRARIES = ("scikit-learn", "numpy", "scipy", "optuna", "catboost", "lightgbm", "xgboost")
 
 
 def machine() -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import sys
 from typing import Any
 
+from sklearn.base import clone
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.pipeline import Pipeline
@@ -31,6 +32,16 @@ def as_estimator(estimator: Any) -> Any:
     from optuna_treecv.estimators.river import around
 
     return around(estimator)
+
+
+def checked_clone(estimator: Any) -> Any:
+    """Return a clone of an estimator; raise ValueError if scikit-learn cannot clone it."""
+    try:
+        return clone(estimator)
+    except RuntimeError as error:  # CatBoost copies a parameter that is a list
+        raise ValueError(
+            f"estimator must be cloneable, got an error: {error}; pass a tuple instead of a list."
+        ) from error
 
 
 def checked_estimator(estimator: Any) -> Any:

@@ -91,7 +91,10 @@ def _log_loss(probabilities: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
     As in sklearn.metrics.log_loss, p is clipped to [eps, 1 - eps], with the eps of float64.
     """
-    p = probabilities[np.arange(len(codes)), codes]
+    if probabilities.shape[1] == 2:
+        p = np.where(codes, probabilities[:, 1], probabilities[:, 0])
+    else:
+        p = probabilities[np.arange(len(codes)), codes]
     return -np.log(np.clip(p, np.finfo(np.float64).eps, 1 - np.finfo(np.float64).eps))
 
 

@@ -41,6 +41,7 @@ from optuna_treecv.caching.keys import encode
 from optuna_treecv.caching.keys import first_key
 from optuna_treecv.caching.keys import lasting_key
 from optuna_treecv.estimators.base import name_of
+from optuna_treecv.estimators.checks import checked_clone
 from optuna_treecv.study.recommended import recommended_space
 from optuna_treecv.study.recommended import suggest_parameter
 from optuna_treecv.types import Estimator
@@ -289,7 +290,7 @@ class Space:
     ) -> None:
         is_estimator = axes is not None or suggest is not None
         # A copy, because the caller may change the given estimator.
-        self.estimator = clone(estimator) if is_estimator else estimator
+        self.estimator = checked_clone(estimator) if is_estimator else estimator
         self.axes = axes or {}
         self.grids = grids
         self._suggest = suggest

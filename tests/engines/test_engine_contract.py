@@ -187,6 +187,13 @@ if find_spec("lightgbm"):
         n_estimators=3, min_child_samples=5, n_jobs=1, verbose=-1, random_state=0
     )
     BOOSTING.append((light, {"n_estimators": -1}, {"n_estimators": 2}, {}))
+if find_spec("catboost"):
+    from catboost import CatBoostClassifier
+
+    cat = CatBoostClassifier(
+        iterations=3, learning_rate=0.3, depth=3, verbose=False, allow_writing_files=False
+    )
+    BOOSTING.append((cat, {"iterations": -1}, {"iterations": 2}, {}))
 if find_spec("xgboost"):
     from xgboost import XGBClassifier
 

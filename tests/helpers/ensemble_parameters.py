@@ -181,6 +181,32 @@ _XGBOOST: Values = {
     "random_state": [0, 7],
 }
 
+_CATBOOST: Values = {
+    "depth": [6, 2],
+    "l2_leaf_reg": [3.0, 0.1],
+    "rsm": [1.0, 0.5],
+    "bootstrap_type": ["MVS", "Bernoulli", "Bayesian", "No"],
+    "sampling_frequency": ["PerTree", "PerTreeLevel"],
+    "boosting_type": ["Plain", "Ordered"],
+    "grow_policy": ["SymmetricTree", "Depthwise", "Lossguide"],
+    "min_data_in_leaf": [1, 20],
+    "random_strength": [1.0, 0.0, 9.0],
+    "border_count": [254, 4],
+    "feature_border_type": ["GreedyLogSum", "Uniform"],
+    "leaf_estimation_method": ["Newton", "Gradient"],
+    "leaf_estimation_iterations": [1, 4],
+    "leaf_estimation_backtracking": ["AnyImprovement", "No"],
+    "score_function": ["Cosine", "L2"],
+    "monotone_constraints": ["", "0:1,2:-1"],
+    "feature_weights": ["", "0:0.2"],
+    "boost_from_average": [False, True],
+    "has_time": [False, True],
+    "model_size_reg": [0.5, 0.0],
+    "langevin": [False, True],
+    "model_shrink_rate": [0.0, 0.2],
+    "random_seed": [0, 7],
+}
+
 
 def _forest(kind: type, of_targets: Values) -> Ensemble:
     is_random = kind.__name__.startswith("Random")
@@ -190,6 +216,17 @@ def _forest(kind: type, of_targets: Values) -> Ensemble:
 
 def _boosters() -> dict[str, Ensemble]:
     ensembles = {}
+    if find_spec("catboost"):
+        from catboost import CatBoostClassifier
+        from catboost import CatBoostRegressor
+
+        given = {"iterations": 4, "learning_rate": 0.2, "thread_count": 1, "verbose": False}
+        given["allow_writing_files"] = False
+        of_classes = {"auto_class_weights": ["None", "Balanced"]}
+        of_numbers = {"loss_function": ["RMSE", "MAE", "Quantile:alpha=0.3", "Poisson"]}
+        sizes = {"iterations": [1, 3, 9]}
+        for kind, values in ((CatBoostClassifier, of_classes), (CatBoostRegressor, of_numbers)):
+            ensembles[kind.__name__] = Ensemble(kind, given, _CATBOOST | values, sizes)
     if find_spec("lightgbm"):
         from lightgbm import LGBMClassifier
         from lightgbm import LGBMRegressor

@@ -70,7 +70,7 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
     is_of_engine = kind is not None and kind.is_boosted == (name == "boosting")
     why_not = f"{type(last).__name__} does not grow tree by tree"
     if kind is not None and is_of_engine:
-        why_not = _why_not(request, kind, last)
+        why_not = _why_not(request, kind, prefix, last)
     if kind is None or why_not:
         advice = (
             f"method={name!r} cannot evaluate this estimator, because {why_not}; use "
@@ -85,12 +85,15 @@ def plan_growth(name: str, request: Request) -> Plan | Declined:
 plan_boosting, plan_bagging = partial(plan_growth, "boosting"), partial(plan_growth, "bagging")
 
 
-def _why_not(request: Request, kind: type[Growth], last: Estimator) -> str:
+def _why_not(request: Request, kind: type[Growth], prefix: str, last: Estimator) -> str:
     """Return the reason why an ensemble cannot be grown tree by tree, or "" if it can."""
     data, size = request.data, kind.n_trees_of(last)
     if not is_integer(size) or size < 1:
         return f"{kind.size} is not a positive integer"
-    if why := kind.why_not(last) or request.metadata.reason_not_from_sums(request.estimator):
+    searched = [name.removeprefix(prefix) for name in request.cross_validation.search.ends]
+    if why := kind.why_not(last, searched) or request.metadata.reason_not_from_sums(
+        request.estimator
+    ):
         return why
     if data.y is None or data.y.ndim > 1:
         return "y has several columns" if data.y is not None else "y is missing"

@@ -48,11 +48,11 @@ from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import TestedRows
 
 # The maximum number of rows of predictions that are scored at once.
-_MAX_ROWS_SCORED = 2**15
+_MAX_ROWS_SCORED = 2**17
 
 # The maximum size in bytes of the latest predictions of all folds that are kept. The best number
 # of trees is often one of the latest.
-_MAX_OUTPUT_BYTES = 2**24
+_MAX_OUTPUT_BYTES = 2**26
 
 
 class RowRecorder(BaseEstimator):
@@ -111,6 +111,13 @@ class GrownFolds:
         # The first ones are needed for scores, the others are only stored.
         self._methods = list(dict.fromkeys([*responses, *request.stored_methods]))
         self._n_scored = len(set(responses))
+        needed = {"predict_proba", "predict"}
+        self._has_probabilities_first = kind.has_labels_by_probability and needed <= {
+            *self._methods
+        }
+        if self._has_probabilities_first:  # labels follow from them
+            self._n_scored += self._methods.index("predict_proba") >= self._n_scored
+            self._methods.sort(key="predict_proba".__ne__)
         size, searched = prefix + kind.size, request.cross_validation.search.ends
         self.limit: TreeLimit = None
         self._limits: list[TreeLimit] = [None]
@@ -136,7 +143,7 @@ class GrownFolds:
             if not self.is_best and not request.settings.is_growing:  # all will be scored
                 self.most = max([self.most, *self._wanted])
         self._folds = [self._cache.take_fold(chunk) for chunk in range(repeat.cut.n_folds)]
-        self.ends = [*takewhile(lambda end: end < self.most, kind.blocks), self.most]
+        self.ends = [*takewhile(lambda end: end < self.most, kind.blocks(self._last)), self.most]
 
     def grow(self, chunks: Iterable[int], end: int, cost: Cost) -> None:
         """Grow the ensembles of some folds up to ``end`` trees, in several threads."""
@@ -258,6 +265,12 @@ class GrownFolds:
         """The indices of the test rows of each fold, in the order of the splitter."""
         return [self.cut.test_rows(chunk) for chunk in range(self.cut.n_folds)]
 
+    @cached_property
+    def _test_targets(self) -> list[tuple[np.ndarray, np.ndarray | None]]:
+        """The encoded targets and the weights of the test rows of each fold."""
+        targets, weights = encode_targets(self._request), self._request.data.score_weights
+        return [(targets[i], None if weights is None else weights[i]) for i in self._test_rows]
+
     def outputs_of(
         self, chunk: int, n_trees: int, limit: TreeLimit, n_methods: int | None = None
     ) -> list[np.ndarray]:
@@ -275,9 +288,12 @@ class GrownFolds:
         assert fold.growth is not None
         fold.growth.take = partial(self._take, chunk)
         for method in methods:
-            predicted = without_single_column(fold.growth.predict(method, n_trees, limit))
-            if method == "predict" and classes is not None:
-                predicted = predicted_codes(predicted, classes)
+            if method == "predict" and self._has_probabilities_first:
+                predicted = columns[0].argmax(axis=1)
+            else:
+                predicted = without_single_column(fold.growth.predict(method, n_trees, limit))
+                if method == "predict" and classes is not None:
+                    predicted = predicted_codes(predicted, classes)
             columns.append(in_columns(predicted, method, self._candidate, classes, 1))
         return columns
 
@@ -293,19 +309,24 @@ class GrownFolds:
 
     def _tested(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> TestedRows:
         """Return the test rows of a fold, repeated for each element of ``outputs``."""
-        data, rows = self._request.data, np.tile(self._test_rows[chunk], len(outputs))
-        weights = None if data.score_weights is None else data.score_weights[rows]
+        n_times, (targets, weights) = len(outputs), self._test_targets[chunk]
         columns = [np.concatenate(x) for x in zip(*outputs, strict=True)]
         ends = np.cumsum([column.shape[1] for column in columns])
 
         def respond(outputs: np.ndarray, method: str) -> np.ndarray:
             number = self._methods.index(method)
-            predicted = np.split(outputs, ends, axis=1)[number].astype(columns[number].dtype)
+            predicted = outputs[:, ends[number] - columns[number].shape[1] : ends[number]]
+            predicted = predicted.astype(columns[number].dtype, copy=False)
             return predicted[:, 0] if predicted.shape[1] == 1 else predicted
 
-        begins = np.arange(0, len(rows), len(rows) // len(outputs))
-        together = np.hstack(columns, dtype=np.float64)
-        targets, methods = encode_targets(self._request)[rows], self._methods[: len(columns)]
+        begins = len(targets) * np.arange(n_times)
+        together = (
+            np.hstack(columns, dtype=np.float64)
+            if columns[1:]
+            else columns[0].astype(np.float64, copy=False)
+        )
+        targets, methods = np.tile(targets, n_times), self._methods[: len(columns)]
+        weights = None if weights is None else np.tile(weights, n_times)
         return TestedRows(together, respond, targets, weights, begins, methods)
 
     def _scored(self, chunk: int, outputs: Sequence[list[np.ndarray]]) -> list[FoldResult]:

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from optuna_treecv.estimators.base import divided
 
 # The modules with the subclasses of ``Growth``, by the package of the estimator's class.
-_MODULES = {"lightgbm": "lightgbm", "xgboost": "xgboost", "sklearn": "sklearn"}
+_MODULES = {name: name for name in ("catboost", "lightgbm", "sklearn", "xgboost")}
 
 
 #: The numbers of trees at which scores are reported.
@@ -88,8 +88,8 @@ class Growth(ABC):
         The name of the parameter for the number of trees, such as ``n_estimators``.
     is_boosted : bool
         Whether trees may be fitted to the residuals of the preceding trees.
-    blocks : list of int
-        The numbers of trees at which growth may pause.
+    has_labels_by_probability : bool
+        Whether ``predict`` returns the classes with the largest ``predict_proba``.
     patience_names : tuple of str
         The names of the parameter for early stopping. Its value is the number of trees without a
         better score after which growth stops.
@@ -102,8 +102,8 @@ class Growth(ABC):
 
     size: ClassVar[str] = "n_estimators"
     is_boosted: ClassVar[bool] = True
+    has_labels_by_probability: ClassVar[bool] = False
     oob_score: float | None = None
-    blocks: ClassVar[list[int]] = BLOCKS
     patience_names: ClassVar[tuple[str, ...]] = ()
     n_trees = 0
 
@@ -114,8 +114,11 @@ class Growth(ABC):
 
     @classmethod
     @abstractmethod
-    def why_not(cls, estimator: Any) -> str:
-        """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
+    def why_not(cls, estimator: Any, searched: Collection[str]) -> str:
+        """Return the reason why an estimator cannot be grown tree by tree, or "" if it can.
+
+        ``searched`` has the names of the searched parameters, which ``estimator`` may lack.
+        """
 
     @classmethod
     def limit_of(
@@ -145,6 +148,11 @@ class Growth(ABC):
     def n_trees_of(cls, estimator: Any) -> Any:
         """Return the number of trees of an estimator."""
         return getattr(estimator, cls.size)
+
+    @classmethod
+    def blocks(cls, estimator: Any) -> list[int]:
+        """Return the numbers of trees at which growth may pause."""
+        return BLOCKS
 
     @classmethod
     def patience(cls, estimator: Any) -> int | None:
@@ -232,7 +240,10 @@ def response_of(outputs: np.ndarray, method: str, classes: np.ndarray | None) ->
     if classes is None:
         return outputs
     if outputs.ndim == 1:
-        outputs = np.vstack((1.0 - outputs, outputs)).T
+        of_second = outputs
+        outputs = np.empty((len(of_second), 2), of_second.dtype)
+        np.subtract(1.0, of_second, out=outputs[:, 0])
+        outputs[:, 1] = of_second
     return outputs if method == "predict_proba" else classes[outputs.argmax(axis=1)]
 
 
@@ -245,7 +256,7 @@ def kind_of(estimator: Any) -> type[Growth] | None:
     if package not in _MODULES:
         return None
     module = import_module(f"optuna_treecv.engines.ensembles.{_MODULES[package]}")
-    if type(estimator).__name__ in ("LGBMRanker", "XGBRanker"):
+    if type(estimator).__name__ in ("CatBoostRanker", "LGBMRanker", "XGBRanker"):
         raise ValueError(
             f"estimator must be a classifier or a regressor, got {type(estimator).__name__}, "
             "whose scores need all rows of a query (group or qid) in one fold."

@@ -61,6 +61,7 @@ _MAX_DENSE_VALUES = 2**22
 class LightGBMGrowth(Growth):
     """A LightGBM booster, which stays in memory and can predict after each tree."""
 
+    has_labels_by_probability = True
     patience_names = _PATIENCE
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
@@ -85,7 +86,7 @@ class LightGBMGrowth(Growth):
         self._test: Any = None
 
     @classmethod
-    def why_not(cls, estimator: Any) -> str:
+    def why_not(cls, estimator: Any, searched: Collection[str]) -> str:
         """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
         parameters = estimator.get_params()
         if callable(parameters["objective"]):

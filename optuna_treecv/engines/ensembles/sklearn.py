@@ -50,7 +50,7 @@ class WarmGrowth(Growth):
         self._n_rows = 0
 
     @classmethod
-    def why_not(cls, estimator: Any) -> str:
+    def why_not(cls, estimator: Any, searched: Collection[str]) -> str:
         """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
         return "warm_start is set" if estimator.warm_start else ""
 
@@ -79,10 +79,6 @@ class BoostedGrowth(WarmGrowth):
     The staged methods, such as ``staged_predict``, return the predictions of the first trees.
     """
 
-    # There are fewer blocks, because each incremental fit first predicts all training rows with
-    # all previous trees.
-    blocks = BLOCKS[1::2]
-
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
         super().__init__(estimator, prepared, take)
         # For each method, an iterator over staged predictions, and the number of trees of the last
@@ -95,6 +91,15 @@ class BoostedGrowth(WarmGrowth):
         """Release the memory of the rows of the fold, and the staged predictions that use them."""
         super().forget_rows()
         self._staged = {}
+
+    @classmethod
+    def blocks(cls, estimator: Any) -> list[int]:
+        """Return the numbers of trees at which growth may pause.
+
+        There are fewer, because each incremental fit first predicts all training rows with all
+        previous trees.
+        """
+        return BLOCKS[1::2]
 
     @property
     def nbytes(self) -> int:
@@ -115,11 +120,11 @@ class BoostedGrowth(WarmGrowth):
             yield self.n_trees
 
     @classmethod
-    def why_not(cls, estimator: Any) -> str:
+    def why_not(cls, estimator: Any, searched: Collection[str]) -> str:
         """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
         if cls is BoostedGrowth and estimator.n_iter_no_change is not None:
             return "n_iter_no_change holds out training rows"
-        return super().why_not(estimator)
+        return super().why_not(estimator, searched)
 
     @property
     def has_ended(self) -> bool:

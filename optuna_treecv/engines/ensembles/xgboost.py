@@ -33,6 +33,7 @@ _TREES_PER_CALL = 16
 class XGBoostGrowth(Growth):
     """An XGBoost booster, which stays in memory and can predict after each tree."""
 
+    has_labels_by_probability = True
     patience_names = ("early_stopping_rounds",)
 
     def __init__(self, estimator: Any, prepared: Any, take: Any) -> None:
@@ -52,7 +53,7 @@ class XGBoostGrowth(Growth):
         self._predicted: dict[int, np.ndarray] = {}
 
     @classmethod
-    def why_not(cls, estimator: Any) -> str:
+    def why_not(cls, estimator: Any, searched: Collection[str]) -> str:
         """Return the reason why an estimator cannot be grown tree by tree, or "" if it can."""
         parameters = estimator.get_params()
         if callable(parameters["objective"]) or parameters["objective"] == "multi:softmax":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from boosters import catboost
 from boosters import lightgbm
 from boosters import xgboost
 import numpy as np
@@ -40,6 +41,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "lightgbm": lambda: lightgbm(n_estimators=6, min_child_samples=5, max_bin=15),
     "xgboost": lambda: xgboost(n_estimators=6, max_bin=15),
     "xgboost that samples": lambda: xgboost(subsample=0.7, tree_method="approx", max_bin=15),
+    "catboost": lambda: catboost(iterations=6, border_count=15),
     "hist": lambda: HistGradientBoostingClassifier(
         max_iter=4, max_bins=15, max_leaf_nodes=5, early_stopping=True, random_state=0
     ),
@@ -69,10 +71,12 @@ def change_a_fold(seed: int) -> tuple[int, list[tuple[np.ndarray, np.ndarray]], 
 KEPT: dict[str, dict[str, list[Any]]] = {
     "lightgbm": {"learning_rate": [0.1, 0.3], "min_child_samples": [20, 3]},
     "xgboost": {"learning_rate": [0.1, 0.3], "min_child_weight": [1, 5]},
+    "catboost": {"learning_rate": [0.1, 0.3], "depth": [3, 5]},
     "hist": {"learning_rate": [0.1, 0.3], "max_leaf_nodes": [3, 5]},
     "forest": {"n_estimators": [6, 3, 9]},
     "lightgbm of searched sizes": {"n_estimators": [6, 3, 9]},
     "xgboost of searched sizes": {"n_estimators": [6, 3, 9]},
+    "catboost of searched sizes": {"iterations": [6, 3, 9]},
 }
 
 
@@ -101,7 +105,9 @@ def test_what_is_kept_for_other_trials_has_not_seen_the_fold(name: str, seed: in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lightgbm", "xgboost that samples", "hist", "forest"])
+@pytest.mark.parametrize(
+    "name", ["lightgbm", "xgboost that samples", "catboost", "hist", "forest"]
+)
 def test_no_size_of_an_ensemble_has_seen_the_held_out_rows(name: str) -> None:
     """Of one hold-out, the curve has the predictions of its rows after each number of trees."""
     fold, every_data, weights = change_a_fold(0)

@@ -7,6 +7,7 @@ from functools import cache
 from itertools import cycle
 from typing import Any
 
+from boosters import catboost
 from boosters import lightgbm
 from boosters import xgboost
 import numpy as np
@@ -67,6 +68,7 @@ def of_sklearn(classifier: type, regressor: type, **given: Any) -> Callable[...,
 KINDS: dict[str, Callable[..., Any]] = {
     "lightgbm": lightgbm,
     "xgboost": xgboost,
+    "catboost": catboost,
     "hist": of_sklearn(
         HistGradientBoostingClassifier, HistGradientBoostingRegressor, max_leaf_nodes=5
     ),
@@ -89,8 +91,9 @@ def sized(estimator: Any, n_trees: int) -> Any:
 
 
 def without_patience(estimator: Any) -> Any:
-    names = {"early_stopping_round", "early_stopping_rounds"} & set(estimator.get_params())
-    return clone(estimator).set_params(**dict.fromkeys(names))
+    names = {"early_stopping_round", "early_stopping_rounds"}
+    parameters = estimator.get_params().items()
+    return type(estimator)(**{name: value for name, value in parameters if name not in names})
 
 
 def encode_targets(name: str, kind: str) -> np.ndarray:
@@ -137,6 +140,10 @@ POINTS: dict[str, list[dict[str, Any]]] = {
             *((8, "approx", 3, 2), (256, "exact", 2, 1), (256, "hist", 3, 2), (8, "hist", 4, 1)),
         ]
     ],
+    "catboost": [
+        {"border_count": bins, "depth": depth, "random_strength": strength}
+        for bins, depth, strength in [(254, 2, 1), (254, 4, 3), (7, 2, 1), (7, 3, 0), (254, 3, 2)]
+    ],
     "hist": [
         {"max_bins": bins, "max_leaf_nodes": leaves, "min_samples_leaf": least}
         for bins, leaves, least in [(255, 5, 20), (7, 5, 20), (255, 4, 9), (255, 9, 3), (7, 3, 9)]
@@ -176,7 +183,13 @@ def scores_of_points(name: str) -> list[np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_jobs", "n_threads"),
-    [("lightgbm", 1, 1), ("lightgbm", 2, 2), ("xgboost", 2, 1), ("hist", 1, 2)],
+    [
+        ("lightgbm", 1, 1),
+        ("lightgbm", 2, 2),
+        ("xgboost", 2, 1),
+        ("hist", 1, 2),
+        ("catboost", 1, 1),
+    ],
 )
 def test_trials_over_kept_bins_have_scores_of_their_own(
     name: str, n_jobs: int, n_threads: int, results: Any
@@ -200,7 +213,7 @@ def test_trials_over_kept_bins_have_scores_of_their_own(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "catboost"])
 def test_bins_are_made_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials that differ in what bins do not depend on share them."""
     estimator = sized(KINDS[name](), 3)
@@ -209,7 +222,8 @@ def test_bins_are_made_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = kind.prepare
     monkeypatch.setattr(kind, "prepare", lambda *given: made.append(given) or prepare(*given))
     bins = [63, 63, 63, 31, 63, 31]
-    points = [{"max_bin": one, "learning_rate": 0.1 + i / 20} for i, one in enumerate(bins)]
+    parameter = "border_count" if name == "catboost" else "max_bin"
+    points = [{parameter: one, "learning_rate": 0.1 + i / 20} for i, one in enumerate(bins)]
     objective = treecv_objective(
         estimator,
         X,
@@ -288,12 +302,14 @@ def test_the_first_of_several_best_sizes_is_taken() -> None:
 PATIENT: dict[str, Callable[..., Any]] = {
     "lightgbm": lambda **options: lightgbm(early_stopping_round=4, **options),
     "xgboost": lambda **options: xgboost(early_stopping_rounds=4, **options),
+    "catboost": lambda **options: catboost(early_stopping_rounds=4, **options),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "n_jobs", "subsample"), [("lightgbm", 2, 0.6), ("xgboost", 1, 1.0)]
+    ("name", "n_jobs", "subsample"),
+    [("lightgbm", 2, 0.6), ("xgboost", 1, 1.0), ("catboost", 1, 0.6)],
 )
 def test_trees_end_where_the_mean_of_the_folds_does(
     name: str, n_jobs: int, subsample: float
@@ -879,6 +895,25 @@ def test_no_warning_that_a_fit_does_not_give(name: str, recwarn: Any) -> None:
 def test_xgboost_has_a_number_of_trees_where_none_is_given() -> None:
     y = encode_targets("xgboost", "Classifier")
     check(xgboost(max_depth=1), X, y, SCORES["Classifier"], "boosting")
+
+
+def test_catboost_cannot_be_cloned_with_a_list() -> None:
+    with pytest.raises(ValueError, match="pass a tuple instead of a list"):
+        tree_cross_validate(catboost(cat_features=[4]), X, LABELS, cv=FOLDS)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"learning_rate": None}, "learning_rate is not given"),
+        ({"n_estimators": 3}, "n_estimators is given"),
+        ({"langevin": True}, "langevin is given"),
+        ({"task_type": "GPU"}, "task_type is GPU"),
+    ],
+)
+def test_catboost_is_refitted(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        tree_cross_validate(catboost(**options), X, LABELS, cv=FOLDS, method="boosting")
 
 
 def test_xgboost_refuses_labels_that_its_fit_refuses() -> None:

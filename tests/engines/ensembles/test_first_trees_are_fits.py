@@ -45,6 +45,7 @@ Make = Callable[..., Any]
 
 lightgbm = partial(boosters.lightgbm, random_state=5, num_leaves=7)
 xgboost = partial(boosters.xgboost, random_state=5)
+catboost = partial(boosters.catboost, random_seed=5)
 
 
 def hist(kind: str = "Classifier", **options: Any) -> Any:
@@ -63,6 +64,12 @@ SAMPLED = {"subsample": 0.6, "subsample_freq": 1}
 WEIGHTS = {"a": 3.0, "b": 0.5, "c": 1.0}
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
+    "catboost": catboost,
+    "catboost that samples": lambda: catboost(
+        bootstrap_type="Bernoulli", subsample=0.5, rsm=0.5, random_strength=4.0
+    ),
+    "catboost ordered": lambda: catboost(boosting_type="Ordered", border_count=9),
+    "catboost by leaves": lambda: catboost(grow_policy="Lossguide", auto_class_weights="Balanced"),
     "lightgbm": lightgbm,
     "lightgbm that samples": lambda: lightgbm(colsample_bytree=0.5, **SAMPLED),
     "lightgbm dart": lambda: lightgbm(boosting_type="dart", drop_rate=0.5, skip_drop=0.2),
@@ -106,6 +113,10 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
 }
 
 REGRESSORS: dict[str, Callable[[], Any]] = {
+    "catboost": lambda: catboost("Regressor"),
+    "catboost without average": lambda: catboost("Regressor", boost_from_average=False),
+    "catboost poisson": lambda: catboost("Regressor", loss_function="Poisson", rsm=0.5),
+    "catboost quantile": lambda: catboost("Regressor", loss_function="Quantile:alpha=0.7"),
     "lightgbm": lambda: lightgbm("Regressor"),
     "lightgbm linear": lambda: lightgbm("Regressor", linear_tree=True, linear_lambda=0.1),
     "lightgbm poisson": lambda: lightgbm("Regressor", objective="poisson", **SAMPLED),
@@ -165,7 +176,7 @@ def taken_of(estimator: Any, X: Any, y: np.ndarray, weights: np.ndarray | None) 
 def grown(estimator: Any, taken: FoldRows) -> Growth:
     """Return an ensemble that has no trees yet."""
     kind = kind_of(estimator)
-    assert kind is not None and kind.why_not(estimator) == ""
+    assert kind is not None and kind.why_not(estimator, ()) == ""
     settings = kind.settings(estimator, kind.facts(taken))
     return kind(estimator, kind.prepare(estimator, settings, taken).rows, lambda: taken)
 
@@ -260,8 +271,13 @@ def frame_of(X: np.ndarray) -> pd.DataFrame:
         lambda: xgboost(enable_categorical=True),
         lambda: xgboost(enable_categorical=True, max_cat_to_onehot=1),
         lambda: hist(categorical_features="from_dtype"),
+        lambda: catboost(cat_features=("x5",), one_hot_max_size=2),
+        lambda: catboost(cat_features=("x5",), model_size_reg=0.0),
     ],
-    ids=["lightgbm", "lightgbm by category", "xgboost", "xgboost by category", "hist"],
+    ids=[
+        *("lightgbm", "lightgbm by category", "xgboost", "xgboost by category", "hist"),
+        *("catboost", "catboost continued"),
+    ],
 )
 def test_frames_with_categories(make: Make) -> None:
     X, y = rows_of(2)
@@ -275,16 +291,17 @@ def test_frames_with_categories(make: Make) -> None:
     [
         lightgbm,
         xgboost,
+        catboost,
         lambda: seeded(RandomForestClassifier),
         lambda: seeded(GradientBoostingClassifier, n_estimators=40),
         lambda: seeded(BaggingClassifier),
     ],
-    ids=["lightgbm", "xgboost", "forest", "gradient", "bagging"],
+    ids=["lightgbm", "xgboost", "catboost", "forest", "gradient", "bagging"],
 )
 def test_sparse_rows(make: Make) -> None:
     X, y = rows_of(3, has_missing=False)
     X = sparse.csr_array(np.where(np.abs(X) < 0.8, 0, X).astype(np.float32))
-    if type(make()).__name__ == "GradientBoostingClassifier":
+    if type(make()).__name__ in ("CatBoostClassifier", "GradientBoostingClassifier"):
         X = sparse.csr_matrix(X)
     estimator = make()
     check(estimator, taken_of(estimator, X, y, None))
@@ -298,15 +315,17 @@ def test_ensembles_of_other_models(model: Any) -> None:
     check(estimator, taken_of(estimator, X, y, None))
 
 
-@pytest.mark.parametrize("library", [lightgbm, xgboost])
+@pytest.mark.parametrize("library", [lightgbm, xgboost, catboost])
 def test_ensembles_that_grow_in_turns_over_the_same_bins(library: Make) -> None:
     """They differ in what bins do not depend on."""
     X, y = rows_of(3)
     others = {
         lightgbm: {"num_leaves": 15, "learning_rate": 0.3, "min_child_samples": 12, **SAMPLED},
         xgboost: {"max_depth": 5, "learning_rate": 0.1, "min_child_weight": 9, "subsample": 0.7},
+        catboost: {"depth": 5, "learning_rate": 0.1, "l2_leaf_reg": 9.0, "random_strength": 3.0},
     }[library]
-    estimators = [library(colsample_bytree=0.5), library(**others)]
+    columns = {catboost: {"rsm": 0.5}}.get(library, {"colsample_bytree": 0.5})
+    estimators = [library(**columns), library(**others)]
     taken = taken_of(estimators[0], X, y, None)
     kind = kind_of(estimators[0])
     assert kind is not None
