@@ -1,27 +1,32 @@
 """What races of boosters save and what they lose, by replaying recorded curves.
 
     OMP_NUM_THREADS=1 python benchmarks/booster_races.py record FOLDER [DATA] [SEED]
-    python benchmarks/booster_races.py replay FOLDER
-    python benchmarks/booster_races.py simulate FOLDER [N_STUDIES]
+    python benchmarks/booster_races.py replay FOLDER [N_TRIALS [N_ORDERS]]
+    python benchmarks/booster_races.py simulate FOLDER [N_TRIALS [N_STUDIES]]
 
-``record`` runs a study of 60 trials of LightGBM as ``boosters.py`` does, but grows all trees of
-all folds, and of a booster that is trained on all rows and tested on withheld ones (5 to 9 minutes
-for each data set). ``replay`` asks a ``RacingPruner`` about these curves, in the order of the
-study and in nine others, and prints the share of the trees that were grown, and by how much the
-winner is worse on the withheld rows than that of a study without races, in standard errors of the
-mean over folds.
+``record`` runs a study of 60 trials of LightGBM as ``boosters.py`` does, but grows all folds until
+they stop early, and a booster that is trained on all rows and tested on withheld ones (4 to 10
+minutes for each data set). ``replay`` asks pruners about these curves, in the order of the study
+and in others. It prints the time as a share of that of a study without a pruner, and by how much
+the winner is worse than that study's, in standard errors of the mean over folds. Pruners of Optuna
+see the mean of all folds after every tenth tree, as an objective around ``lightgbm.cv`` reports
+it; ours sees the first fold first.
 
 In a replay the sampler does not see what was pruned. ``simulate`` therefore lets TPE suggest, over
-curves that a Gaussian process foretells from the recorded ones, with the deviations of the folds
-of a recorded trial nearby (half a second for each study). Each study has a twin without races.
+curves that a Gaussian process predicts from the recorded ones, with the deviations of the folds
+of a recorded trial nearby.
 """
 
 from collections.abc import Callable
+from functools import partial
+from math import inf
 from pathlib import Path
 import sys
+from time import process_time
 from typing import Any
 import warnings
 
+from boosters import DATA
 from boosters import is_classes
 from boosters import MOST_TREES
 from boosters import N_FOLDS
@@ -32,6 +37,7 @@ from boosters import suggested
 import lightgbm
 import numpy as np
 import optuna
+from optuna.trial import FrozenTrial
 from sklearn.decomposition import PCA
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel
@@ -41,16 +47,16 @@ from sklearn.model_selection import KFold
 from sklearn.model_selection import StratifiedKFold
 
 from optuna_treecv import RacingPruner
+from optuna_treecv.core.engine import LEAD_STEPS
 from optuna_treecv.core.result import Curve
-from optuna_treecv.engines.ensembles.engine import LEAD_STEPS
 from optuna_treecv.engines.ensembles.growth import BLOCKS
-from optuna_treecv.study.race import compared
-from optuna_treecv.study.race import sums_of
-from optuna_treecv.study.racing import Comparison
+from optuna_treecv.study import growing
+from optuna_treecv.study.growing import GrowthComparison
 
-DATA = ("magic", "bike", "covertype", "flights")
 ENDS = [end for end in BLOCKS if end < MOST_TREES] + [MOST_TREES]
 N_TRIALS = 60
+# A recording ends this many trees after the best score of the mean and of the first fold.
+MARGIN = 40
 
 # The scores of the folds of a trial by the number of trees, and the losses of rows of the first
 # fold at the ends of blocks.
@@ -58,12 +64,14 @@ Play = Callable[[optuna.Trial], tuple[np.ndarray, np.ndarray]]
 
 
 def record(folder: Path, name: str, seed: int) -> None:
-    """Record the curves of a study."""
-    X, y = rows(name, 100_000)
-    n_rows = min(50_000, int(0.8 * len(X)))
+    """Record the curves of a study of TPE in which each trial grows all trees it may need."""
+    X, y = rows(name, 40_000)
+    n_rows = min(20_000, int(0.8 * len(X)))
     kind = StratifiedKFold if is_classes(y) else KFold
-    every = kind(N_FOLDS, shuffle=True, random_state=0).split(X[:n_rows], y[:n_rows])
-    folds = [*every, (np.arange(n_rows), np.arange(n_rows, len(X)))]
+    folds = [
+        *kind(N_FOLDS, shuffle=True, random_state=0).split(X[:n_rows], y[:n_rows]),
+        (np.arange(n_rows), np.arange(n_rows, len(X))),
+    ]
     fixed = {"verbose": -1, "num_threads": 1, "seed": 0, "subsample_freq": 1, "metric": "None"}
     fixed |= {"objective": "binary" if is_classes(y) else "regression"}
     fixed |= {"feature_pre_filter": False}
@@ -77,30 +85,43 @@ def record(folder: Path, name: str, seed: int) -> None:
             return -np.log(np.clip(np.where(y == 1, outputs, 1 - outputs), 1e-15, 1))
         return (outputs - y) ** 2
 
-    curves, of_rows = [], []
+    curves, of_rows, seconds = [], [], []
 
     def objective(trial: optuna.Trial) -> float:
-        params, of_folds = fixed | suggested(trial, "lightgbm"), []
-        for fold, (train, test, targets) in enumerate(sets):
-            booster, losses = lightgbm.Booster(params, train), []
+        params = fixed | suggested(trial, "lightgbm")
+        boosters = [lightgbm.Booster(params, train) for train, _, _ in sets]
+        for booster, (_, test, _) in zip(boosters, sets, strict=True):
             booster.add_valid(test, "test")
-
-            def note(outputs: np.ndarray, _: Any, to: list = losses, y: Any = targets) -> Any:
-                to.append(losses_of(outputs, y))
-                return "noted", 0.0, True
-
-            for _ in range(MOST_TREES):
+        means, lead_rows = np.full((N_FOLDS + 1, MOST_TREES), np.nan), []
+        began = process_time()
+        for n_trees in range(1, MOST_TREES + 1):
+            for fold, booster in enumerate(boosters):
                 booster.update()
+                losses: list[np.ndarray] = []
+
+                def note(outputs: np.ndarray, _: Any, to: list = losses, fold: int = fold) -> Any:
+                    to.append(losses_of(outputs, sets[fold][2]))
+                    return "noted", 0.0, True
+
                 booster.eval_valid(note)
-            of_folds.append([one.mean() for one in losses])
-            if fold == 0:
-                of_rows.append(np.array([losses[end - 1] for end in ENDS], np.float32))
-        curves.append(of_folds)
-        return float(np.min(np.mean(of_folds[:N_FOLDS], axis=0)))
+                means[fold, n_trees - 1] = losses[0].mean()
+                if fold == 0 and n_trees in ENDS:
+                    lead_rows.append(losses[0].astype(np.float32))
+            mean = means[:N_FOLDS, :n_trees].mean(axis=0)
+            has_ended = n_trees - 1 - min(mean.argmin(), means[0, :n_trees].argmin()) > MARGIN
+            if has_ended and n_trees in ENDS:
+                break
+        seconds.append((process_time() - began) / n_trees / len(boosters))
+        means[:, n_trees:] = means[:, n_trees - 1 : n_trees]
+        of_rows.append(np.array(lead_rows + lead_rows[-1:] * (len(ENDS) - len(lead_rows))))
+        curves.append(means)
+        return float(np.min(means[:N_FOLDS].mean(axis=0)))
 
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
     study.optimize(objective, n_trials=N_TRIALS)
-    np.savez(folder / f"{name}_{seed}.npz", curves=curves, rows=of_rows)
+    places = [_place(trial) for trial in study.trials]
+    file = folder / f"{name}_{seed}.npz"
+    np.savez(file, curves=curves, rows=of_rows, seconds=seconds, places=places)
 
 
 def curve_of(scores: np.ndarray, end: int = MOST_TREES) -> Curve:
@@ -113,104 +134,128 @@ def grown(curve: Curve) -> int:
     return next(end for end in ENDS if end >= len(curve.mean))
 
 
-def races(study: optuna.Study, play: Play, n_trials: int) -> tuple[int, int, int]:
-    """Race over curves; return the trees, the winner and the number of pruned trials."""
-    assert isinstance(study.pruner, RacingPruner)
-    n_trees, winner, n_pruned = 0, 0, 0
-    rows_of_best: np.ndarray | None = None
+def all_folds_at_once(study: optuna.Study, play: Play, n_trials: int) -> tuple[int, np.ndarray]:
+    """Report the mean of all folds every tenth tree; return the winner and the trees per trial."""
+    n_trees = np.zeros(n_trials)
     for number in range(n_trials):
-        trial, of_folds = study.ask(), np.zeros(N_FOLDS, int)
+        trial, is_pruned = study.ask(), False
+        curve = curve_of(play(trial)[0])
+        for end in range(1, len(curve.mean) + 1):
+            if end % 10 == 0:
+                trial.report(curve.mean[end - 1], end - 1)
+                is_pruned = trial.should_prune()
+                if is_pruned:
+                    break
+        n_trees[number] = N_FOLDS * end
+        state = optuna.trial.TrialState.PRUNED if is_pruned else None
+        study.tell(trial, None if is_pruned else curve.value, state=state)
+    return study.best_trial.number, n_trees
+
+
+def one_fold_first(study: optuna.Study, play: Play, n_trials: int) -> tuple[int, np.ndarray]:
+    """Race as the package does; return the winner and the trees per trial."""
+    assert isinstance(study.pruner, RacingPruner)
+    n_trees, rows_of_best = np.zeros(n_trials), None
+    for number in range(n_trials):
+        trial, of_folds, variance = study.ask(), np.zeros(N_FOLDS, int), inf
         scores, losses = play(trial)
-        n_before, before = 0, 0.0
-        is_pruned = False
+
+        def is_pruned(
+            *at: int, value: float, variance: float = inf, trial: optuna.Trial = trial
+        ) -> bool:
+            step, n_left, n_grown = at
+            growth = GrowthComparison(tuple(ENDS), n_left, n_grown, N_FOLDS, variance)
+            study.pruner.tell(trial, step, growth)
+            trial.report(value, step)
+            return n_grown < N_FOLDS and trial.should_prune()
+
+        is_beaten = False
         for step, end in enumerate(ENDS):
             curve = curve_of(scores[:1], end)
             n_left = 0 if curve.has_ended(PATIENCE) else MOST_TREES - end
             of_folds[0] = end
-            early: Any = "next" if n_left and n_before else "last"
-            told = Comparison(1, 0.0, 0.0, None, early=early, is_growing=True)
-            if rows_of_best is not None and n_before:
-                gain = abs(curve.value - before) / (end - n_before) * n_left
-                sums = sums_of(losses[step].astype(float) - rows_of_best - gain, None)
-                told = (
-                    compared(len(rows_of_best), sums, None, early=early, is_growing=True) or told
-                )
-            n_before, before = end, curve.value
-            study.pruner.tell(trial, step, told)
-            trial.report(curve.value, step)
-            is_pruned = trial.should_prune()
-            if is_pruned or not n_left:
+            if n_left == 0 and rows_of_best is not None:
+                differences = losses[step].astype(float) - rows_of_best
+                variance = differences.var(ddof=1) / len(differences)
+            is_beaten = is_pruned(step, n_left, 1, value=curve.value, variance=variance)
+            if is_beaten or n_left == 0:
                 break
-        for n_folds in () if is_pruned else range(2, N_FOLDS + 1):
+        for n_folds in () if is_beaten else range(2, N_FOLDS + 1):
             curve = curve_of(scores[:n_folds])
             of_folds[:n_folds] = np.maximum(of_folds[:n_folds], grown(curve))
-            last = LEAD_STEPS + n_folds - 2
-            study.pruner.tell(trial, last, Comparison(1, 0.0, 0.0, None, 1, "last", True))
-            trial.report(curve.value, last)
-            is_pruned = n_folds < N_FOLDS and trial.should_prune()
-            if is_pruned:
+            at = LEAD_STEPS + n_folds - 2, 0, n_folds
+            is_beaten = is_pruned(*at, value=curve.value, variance=variance)
+            if is_beaten:
                 break
-        n_trees += int(of_folds.sum())
-        n_pruned += is_pruned
-        state = optuna.trial.TrialState.PRUNED if is_pruned else None
-        study.tell(trial, None if is_pruned else curve.value, state=state)
-        if not is_pruned and study.best_trial.number == trial.number:
-            winner, rows_of_best = number, losses[step].astype(float)
-    return n_trees, winner, n_pruned
+        n_trees[number] = of_folds.sum()
+        state = optuna.trial.TrialState.PRUNED if is_beaten else None
+        study.tell(trial, None if is_beaten else curve.value, state=state)
+        if not is_beaten and study.best_trial.number == number:
+            rows_of_best = losses[step].astype(float)
+    return study.best_trial.number, n_trees
 
 
-def replay(folder: Path) -> None:
-    """Print what races save and lose."""
-    for name in DATA:
-        found = []
-        for file in sorted(folder.glob(f"{name}_*.npz")):
-            recorded = np.load(file)
-            for seed in range(10):
-                order = np.arange(len(recorded["curves"]))
-                if seed:
-                    order = np.random.default_rng(seed).permutation(order)
-                curves, of_rows = recorded["curves"][order], recorded["rows"][order]
-                means = [curve_of(one[:N_FOLDS]) for one in curves]
-                best = int(np.argmin([one.value for one in means]))
-                study = optuna.create_study(pruner=RacingPruner(seed=seed))
+Rule = Callable[[optuna.Study, Play, int], tuple[int, np.ndarray]]
 
-                def play(trial: optuna.Trial, curves: Any = curves, rows: Any = of_rows) -> Any:
-                    return curves[trial.number, :N_FOLDS], rows[trial.number]
+# By the name of a rule, how folds grow, the pruner, and the margin of our rule.
+RULES: dict[str, tuple[Rule, Callable[[], optuna.pruners.BasePruner], float]] = {
+    "no pruner": (all_folds_at_once, optuna.pruners.NopPruner, 0.0),
+    "MedianPruner": (all_folds_at_once, optuna.pruners.MedianPruner, 0.0),
+    "PercentilePruner(25)": (all_folds_at_once, partial(optuna.pruners.PercentilePruner, 25.0), 0),
+    "HyperbandPruner": (all_folds_at_once, optuna.pruners.HyperbandPruner, 0.0),
+} | {f"RacingPruner, {x} sd": (one_fold_first, RacingPruner, x) for x in (0.1, 0.2, 0.5, 1.0)}
 
-                n_trees, winner, n_pruned = races(study, play, len(curves))
-                error = means[best].std_error[means[best].best - 1]
+
+def summarize(rule: str, of_studies: list[list[float]]) -> None:
+    """Print the means over studies, and standard errors of the regrets."""
+    share, of_folds, withheld = np.array(of_studies).T
+    errors = [x.std(ddof=1) / len(x) ** 0.5 for x in (of_folds, withheld)]
+    print(
+        f"{rule:22} time {share.mean():.3f}  regret {of_folds.mean():.3f} +- {errors[0]:.3f} in "
+        f"the folds, {withheld.mean():+.3f} +- {errors[1]:.3f} on withheld rows",
+        flush=True,
+    )
+
+
+def replay(folder: Path, n_trials: int, n_orders: int) -> None:
+    """Print, for each rule, the time and the regret of studies with recorded candidates."""
+    found: dict[str, list[list[float]]] = {rule: [] for rule in RULES}
+    for file in sorted(folder.glob("*.npz")):
+        recorded = np.load(file)
+        for seed in range(n_orders):
+            order = np.arange(len(recorded["curves"]))
+            if seed:
+                order = np.random.default_rng(seed).permutation(order)
+            order = order[:n_trials]
+            curves, of_rows, seconds = (recorded[x][order] for x in ("curves", "rows", "seconds"))
+            means = [curve_of(x[:N_FOLDS]) for x in curves]
+            best = int(np.argmin([x.value for x in means]))
+            error = means[best].std_error[means[best].best - 1]
+            whole = N_FOLDS * sum(len(x.mean) * s for x, s in zip(means, seconds, strict=True))
+
+            def play(trial: optuna.Trial, curves: Any = curves, rows: Any = of_rows) -> Any:
+                return curves[trial.number, :N_FOLDS], rows[trial.number]
+
+            for rule, (run, pruner, growing._MARGIN) in RULES.items():
+                study = optuna.create_study(pruner=pruner())
+                winner, n_trees = run(study, play, len(order))
                 withheld = [curves[at, N_FOLDS, means[at].best - 1] for at in (winner, best)]
-                without = N_FOLDS * sum(map(grown, means))
-                share, pruned = n_trees / without, n_pruned / len(curves)
-                found.append((share, pruned, (withheld[0] - withheld[1]) / error, seed == 0))
-        share, pruned, regret, in_order = np.array(found).T
-        print(
-            f"{name:10} trees with races / without: {share[in_order > 0].mean():.2f} in the order "
-            f"of the study, {share[in_order == 0].mean():.2f} in others; pruned "
-            f"{pruned.mean():.0%}; regret {regret.mean():.3f} standard errors, at most "
-            f"{regret.max():.2f}"
-        )
+                regrets = means[winner].value - means[best].value, withheld[0] - withheld[1]
+                found[rule].append([n_trees @ seconds / whole, *(x / error for x in regrets)])
+    for rule, of_studies in found.items():
+        summarize(rule, of_studies)
 
 
 class Surrogate:
     """The curves of any parameters, from recorded ones."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        at, curves, of_rows = [], [], []
-        for file in sorted(folder.glob(f"{name}_*.npz")):
-            recorded = np.load(file)
-            curves.append(recorded["curves"])
-            of_rows.append(recorded["rows"])
-            # A study with the same seed and scores suggests the same parameters.
-            study = optuna.create_study(
-                sampler=optuna.samplers.TPESampler(seed=int(file.stem.split("_")[-1]))
-            )
-            for of_trial in curves[-1]:
-                trial = study.ask()
-                at.append(_place(trial))
-                study.tell(trial, float(np.min(of_trial[:N_FOLDS].mean(axis=0))))
-        self._at, self._rows = np.array(at), np.concatenate(of_rows)
-        logs = np.log(np.concatenate(curves))
+        recorded = [np.load(file) for file in sorted(folder.glob(f"{name}_*.npz"))]
+        parts = "places", "rows", "seconds", "curves"
+        self._at, self._rows, self._seconds, curves = (
+            np.concatenate([of_study[part] for of_study in recorded]) for part in parts
+        )
+        logs = np.log(curves)
         means = np.hstack([logs[:, :N_FOLDS].mean(axis=1), logs[:, N_FOLDS]])
         self._parts = PCA(6).fit(means)
         kernel = ConstantKernel() * RBF(np.ones(self._at.shape[1])) + WhiteKernel(0.02)
@@ -226,8 +271,9 @@ class Surrogate:
         folds, withheld = np.split(self._parts.inverse_transform(np.transpose(parts))[0], 2)
         return np.vstack([np.tile(folds, (N_FOLDS, 1)), withheld])
 
-    def curves(self, trial: optuna.Trial) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the curves of a trial, those without noise, and the losses of rows."""
+    def curves(self, trial: optuna.Trial) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Return the curves of a trial, those without noise, the losses of rows, and seconds."""
+        suggested(trial, "lightgbm")
         at = _place(trial)
         smooth = self._smooth(at)
         near = np.argsort(np.square(self._at - at).sum(axis=1))[:12]
@@ -237,13 +283,14 @@ class Surrogate:
         losses = self._rows[[first, second]].mean(axis=0)
         ends = curves[0, np.array(ENDS) - 1]
         losses += (ends - losses.mean(axis=1))[:, np.newaxis].astype(losses.dtype)
-        return curves, np.exp(smooth + self._of_folds), losses
+        seconds = float(self._seconds[near].mean())
+        return curves, np.exp(smooth + self._of_folds), losses, seconds
 
 
-def _place(trial: optuna.Trial) -> np.ndarray:
+def _place(trial: optuna.Trial | FrozenTrial) -> np.ndarray:
     """Return the parameters of a trial between 0 and 1."""
     found = []
-    for name, value in suggested(trial, "lightgbm").items():
+    for name, value in trial.params.items():
         axis: Any = SPACES["lightgbm"][name]
         scale = np.log if axis.log else float
         low, high = scale(axis.low), scale(axis.high)
@@ -251,54 +298,39 @@ def _place(trial: optuna.Trial) -> np.ndarray:
     return np.array(found)
 
 
-class Player:
-    """Plays trials over the curves of a surrogate, and notes what they are worth."""
-
-    def __init__(self, surrogate: Surrogate) -> None:
-        self._surrogate = surrogate
-        self.n_grown = 0
-        # Of each trial: its loss in the folds without noise, on withheld rows, and its error.
-        self.worth: list[np.ndarray] = []
-
-    def play(self, trial: optuna.Trial) -> tuple[np.ndarray, np.ndarray]:
-        curves, smooth, losses = self._surrogate.curves(trial)
-        curve = curve_of(curves[:N_FOLDS])
-        of_folds, withheld = smooth[:N_FOLDS].mean(axis=0), smooth[N_FOLDS]
-        at = curve.best - 1
-        self.worth.append(np.array([of_folds[at], withheld[at], curve.std_error[at]]))
-        self.n_grown += N_FOLDS * grown(curve)
-        return curves[:N_FOLDS], losses
-
-    def whole(self, trial: optuna.Trial) -> float:
-        """Return the score of a trial that grows as a whole."""
-        return curve_of(self.play(trial)[0]).value
-
-
-def simulate(folder: Path, n_studies: int) -> None:
-    """Print what races save and lose where TPE suggests."""
+def simulate(folder: Path, n_trials: int, n_studies: int) -> None:
+    """Print, for each rule, the time and the regret of studies in which TPE suggests."""
+    found: dict[str, list[list[float]]] = {rule: [] for rule in RULES}
     for name in DATA:
-        surrogate, found, of_twins = Surrogate(folder, name), [], []
+        surrogate = Surrogate(folder, name)
         for seed in range(n_studies):
-            alone, player = Player(surrogate), Player(surrogate)
-            twin = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-            twin.optimize(alone.whole, n_trials=N_TRIALS)
-            study = optuna.create_study(
-                sampler=optuna.samplers.TPESampler(seed=seed), pruner=RacingPruner(seed=seed)
-            )
-            n_trees, winner, n_pruned = races(study, player.play, N_TRIALS)
-            best = alone.worth[twin.best_trial.number]
-            regret = (player.worth[winner] - best)[:2] / best[2]
-            found.append([n_trees / alone.n_grown, n_pruned, *regret])
-            of_twins.append(best)
-        share, n_pruned, of_folds, withheld = np.array(found).T
-        vary = np.std(of_twins, axis=0)[0] / np.median(of_twins, axis=0)[2]
-        print(
-            f"{name:10} trees with races / without: {share.mean():.2f}; pruned "
-            f"{n_pruned.mean() / N_TRIALS:.0%}; regret in standard errors {of_folds.mean():+.2f} "
-            f"+- {of_folds.std() / n_studies**0.5:.2f} without noise, {withheld.mean():+.2f} on "
-            f"withheld rows; winners of studies without races vary by {vary:.1f}",
-            flush=True,
-        )
+            worth: dict[str, np.ndarray] = {}
+            for rule, (run, pruner, growing._MARGIN) in RULES.items():
+                # For each trial: its loss in the folds without noise, its loss on withheld rows,
+                # its standard error and the seconds for a tree.
+                trials: list[list[float]] = []
+
+                def play(
+                    trial: optuna.Trial, trials: Any = trials, surrogate: Surrogate = surrogate
+                ) -> Any:
+                    curves, smooth, losses, seconds = surrogate.curves(trial)
+                    curve = curve_of(curves[:N_FOLDS])
+                    at = curve.best - 1
+                    of_folds = smooth[:N_FOLDS].mean(axis=0)[at]
+                    trials.append([of_folds, smooth[N_FOLDS][at], curve.std_error[at], seconds])
+                    return curves[:N_FOLDS], losses
+
+                sampler = optuna.samplers.TPESampler(seed=seed)
+                study = optuna.create_study(sampler=sampler, pruner=pruner())
+                winner, n_trees = run(study, play, n_trials)
+                total = n_trees @ np.array(trials)[:, 3]
+                worth[rule] = np.array([total, *trials[winner][:3]])
+            whole = worth["no pruner"]
+            for rule, of_rule in worth.items():
+                regrets = (of_rule[1:3] - whole[1:3]) / whole[3]
+                found[rule].append([of_rule[0] / whole[0], *regrets])
+    for rule, of_studies in found.items():
+        summarize(rule, of_studies)
 
 
 def main(what: str, folder: str, *given: str) -> None:
@@ -306,13 +338,12 @@ def main(what: str, folder: str, *given: str) -> None:
     if what == "record":
         name, seed = [*given, *("magic", "0")[len(given) :]]
         record(Path(folder), name, int(seed))
-    elif what == "replay":
-        replay(Path(folder))
     else:
-        simulate(Path(folder), int(*given) if given else 40)
+        n_trials, n_studies = [*map(int, given), *(20, 10)[len(given) :]]
+        (replay if what == "replay" else simulate)(Path(folder), n_trials, n_studies)
 
 
 if __name__ == "__main__":
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore")
     main(*sys.argv[1:])

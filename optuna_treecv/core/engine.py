@@ -60,6 +60,11 @@ class RowProgress(NamedTuple):
     was_pruned: bool = False
 
 
+#: The maximum number of reports while the ensemble of the first fold grows, and the first step of
+#: later reports.
+LEAD_STEPS = 16
+
+
 class TreeProgress(NamedTuple):
     """Scores of ensembles to which trees are still being added.
 
@@ -74,8 +79,10 @@ class TreeProgress(NamedTuple):
         The number of trees, and the number of folds whose ensembles have this number of trees.
     n_left : int
         The number of trees that may still be added in these folds.
+    ends : tuple of int
+        The numbers of trees at the reports of the first fold.
     scores : RowScores or None
-        The scores of the test rows of the first fold, if only this fold has been grown so far and
+        The scores of the test rows of the first fold, when it has all its trees and
         ``Watch.takes_rows`` is true.
     """
 
@@ -85,6 +92,7 @@ class TreeProgress(NamedTuple):
     n_trees: int
     n_folds: int
     n_left: int = 0
+    ends: tuple[int, ...] = ()
     scores: RowScores | None = None
 
 

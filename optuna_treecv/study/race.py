@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from dataclasses import field
+from math import inf
 from math import isnan
 from threading import Lock
 from threading import RLock
@@ -35,6 +36,7 @@ from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.row_scores import spine_steps
 from optuna_treecv.core.run import Run
 from optuna_treecv.scoring.metrics import Metric
+from optuna_treecv.study.growing import GrowthComparison
 from optuna_treecv.study.racing import Comparison
 from optuna_treecv.study.racing import Early
 from optuna_treecv.study.racing import HUGE
@@ -127,7 +129,6 @@ def compared(
     largest_weight: float = 1.0,
     n_looks: int = 1,
     early: Early = None,
-    is_growing: bool = False,
 ) -> Comparison | None:
     """Return a comparison, with weights scaled to mean 1; None if all weights are 0.
 
@@ -141,7 +142,7 @@ def compared(
     largest_weight : float
         The largest weight of all rows.
     n_looks : int
-    early : {"last", "mean", "next"} or None
+    early : {"last", "mean"} or None
     """
     total, squares, weight = sums.tolist()
     if not weight > 0:
@@ -149,7 +150,7 @@ def compared(
     mean = weight / n_rows
     if width is not None:
         width *= largest_weight / mean
-    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early, is_growing)
+    return Comparison(n_rows, total / mean, squares / mean**2, width, n_looks, early)
 
 
 @dataclass(eq=False)
@@ -208,6 +209,8 @@ class Race(Watch):
         The maximum number of reports that compare rows.
     compares_folds : bool
         Whether trials are compared by the row scores of whole folds.
+    n_folds : int
+        The number of folds, including those of all repeats.
     """
 
     trial: optuna.Trial
@@ -217,6 +220,7 @@ class Race(Watch):
     early: Early = "last"
     n_looks: int = _N_REPORTS
     compares_folds: bool = False
+    n_folds: int = 1
 
     def __post_init__(self) -> None:
         self.takes_rows = self.losses is not None
@@ -226,8 +230,8 @@ class Race(Watch):
         self._parts: list[Array] = []
         self._sums = {0: np.zeros(3)}  # cumulative sums, by the number of rows
         self._n_rows = 0
-        self._grown = 0, 0.0  # the number of trees at the last report, and the reported value
         self._largest_weight = 0.0
+        self._variance = inf  # of the mean difference on the rows of a growing first fold
 
     def incumbent(self, value: float) -> Incumbent:
         """Return this trial as the incumbent of later trials, after it is complete."""
@@ -275,28 +279,21 @@ class Race(Watch):
         self.pruner.tell(self.trial, part, comparison)
 
     def before_trees(self, grown: TreeProgress) -> None:
-        """Give the pruner the comparison of a growing ensemble with the best trial's final one.
+        """Give the pruner the state of the growing ensembles.
 
-        The ensembles of the first fold are compared. In boosting, later trees improve the loss
-        less than earlier ones. Therefore each remaining tree is assumed to improve it as much as
-        the trees since the last report, on average. A trial that is worse even then cannot win.
+        When the first fold has all its trees, its rows are compared with those of the best trial.
         """
-        n_before, before = self._grown
-        self._grown = grown.n_trees, grown.value
-        early = self.early
-        if early is not None and grown.n_left > 0 and n_before:
-            early = "next"
-        comparison = Comparison(1, 0.0, 0.0, None, early=early, is_growing=True)
         if self.losses is not None and grown.scores is not None:
             rows = self.losses.of(grown.scores.values)
             self._parts = [rows]
-            if self.best is not None and self.best.rows is not None and n_before:
-                gain = abs(grown.value - before) / (grown.n_trees - n_before) * grown.n_left
-                differences = differences_of(rows, self.best.rows) - gain
-                sums = sums_of(differences, grown.scores.weights)
-                decisive = compared(len(rows), sums, None, early=early, is_growing=True)
-                comparison = decisive or comparison
-        self.pruner.tell(self.trial, grown.step, comparison)
+            if self.best is not None and self.best.rows is not None:
+                sums = sums_of(differences_of(rows, self.best.rows), grown.scores.weights)
+                if (comparison := compared(len(rows), sums, None)) is not None:
+                    self._variance = comparison.variance / len(rows)
+        growth = GrowthComparison(
+            grown.ends, grown.n_left, grown.n_folds, self.n_folds, self._variance
+        )
+        self.pruner.tell(self.trial, grown.step, growth)
 
     def losers(self, step: int, scores: Sequence[RowScores], rows: "slice[int]") -> list[int]:
         """Return the indices of the candidates of a batch that are to be pruned at a step.
@@ -385,7 +382,9 @@ class Incumbents:
 
         best = self._best(trial.study, lambda best: _incumbent_of(best, run_of(best), losses))
         n_looks = _N_REPORTS if is_early else run.n_parts
-        return Race(trial, pruner, losses, best, early, n_looks, not (is_early or is_growing))
+        compares_folds = not (is_early or is_growing)
+        n_folds = run.request.cross_validation.n_folds
+        return Race(trial, pruner, losses, best, early, n_looks, compares_folds, n_folds)
 
     def _best(
         self, study: optuna.Study, make_incumbent: Callable[[FrozenTrial], Incumbent | None]

@@ -20,10 +20,12 @@ from scipy.special import stdtr
 from optuna_treecv.core.row_scores import LAST_STEP
 from optuna_treecv.core.settings import check_integer
 from optuna_treecv.core.settings import is_number
+from optuna_treecv.study.growing import GrowthComparison
+from optuna_treecv.study.growing import is_beaten
 from optuna_treecv.types import Array
 from optuna_treecv.types import Opaque
 
-Early = Literal["last", "mean", "next"] | None
+Early = Literal["last", "mean"] | None
 
 #: Chances are estimated only after this number of trials is complete.
 N_CALIBRATING = 8
@@ -42,15 +44,6 @@ _MIN_TRIALS = 3
 # The share of the trials to prune that are completed nevertheless, to improve the estimates.
 _SPARED_SHARE = 0.1
 
-# The share of all trials that TPE treats as good ones.
-_GOOD_SHARE = 0.1
-
-# The maximum number of trials that TPE treats as good ones.
-_MAX_GOOD = 25
-
-# A trial is completed if the chance that it becomes one of the good ones is above this value.
-_GOOD_CHANCE = 0.7
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -68,12 +61,9 @@ class Comparison:
         scores of all rows or of folds.
     n_looks : int
         The number of such comparisons in one trial.
-    early : {"last", "mean", "next"} or None
-        How the trial's final loss is predicted from its reports so far: from the last one, from
-        their mean, or, for growing ensembles, from the last one and its improvement since the
-        previous one ("next"). None: it is not predicted.
-    is_growing : bool
-        Whether ensembles are being grown. The comparison then decides from the second trial on.
+    early : {"last", "mean"} or None
+        How the trial's final loss is predicted from its reports so far: from the last one or from
+        their mean. None: it is not predicted.
     """
 
     n_rows: int
@@ -82,7 +72,6 @@ class Comparison:
     width: float | None
     n_looks: int = 1
     early: Early = None
-    is_growing: bool = False
 
     @property
     def mean(self) -> float:
@@ -100,7 +89,7 @@ class Comparison:
 class RacingPruner(optuna.pruners.BasePruner):
     r"""Pruner that stops a trial if it is unlikely to become better than the best one.
 
-    The first eight trials are completed, unless ensembles are grown. After that, the pruner
+    The first eight trials are completed. After that, the pruner
     estimates the chance that a trial becomes better than the best one. It predicts the final loss
     from the reports so far, by a local regression over the completed trials of the study, all of
     which were tested on the same rows. The trial is pruned if the chance is below ``futility``.
@@ -123,13 +112,15 @@ class RacingPruner(optuna.pruners.BasePruner):
     When all rows have been tested by the models of 16 folds, the trial is pruned if :math:`\bar d
     / \sqrt{v / m}` is above ``rung_z``.
 
-    For growing ensembles (``report="trees"``), the final loss is predicted from the last report
-    and the improvement since the previous report. From the second trial on, the losses on the
-    first fold are also compared with the final losses of the best trial. For this comparison, each
-    remaining tree is assumed to improve the loss as much as the trees since the last report, which
-    overestimates the improvement. A trial that is worse even then, by more than ``rung_z``
-    standard errors, is pruned. A trial that may become one of the best tenth, from which
-    ``TPESampler`` learns, is completed. No other trials are completed to improve the estimates.
+    For growing ensembles (``report="trees"``), other rules decide, from the second trial on. The
+    first fold is grown first. If the best trial needed :math:`m` trees for the loss that a trial
+    has after :math:`n` trees, its loss after :math:`N` trees is predicted to be that of the best
+    trial after :math:`N m / n` trees. From :math:`0.4 N` trees on, the trial is pruned if this is
+    worse than the final loss of the best trial. When :math:`k` of :math:`K` folds are grown, the
+    trial is pruned if their mean is worse than that of the best trial by more than :math:`\sigma
+    \sqrt{(K - k) / (k (K - 1))}`, where :math:`\sigma` is the standard deviation by which the mean
+    of all folds deviates from the first fold, estimated from the completed trials. A fifth of the
+    trials, from which ``TPESampler`` learns, is always completed.
 
     Parameters
     ----------
@@ -149,7 +140,8 @@ class RacingPruner(optuna.pruners.BasePruner):
         and "accuracy", for which each row scores 0 or 1.
     futility : float or None, default=0.05
         A trial is pruned if its chance of becoming better than the best one is below this value.
-        None: only the bound decides, from the second trial on, and ``loss_range`` may be required.
+        None: only the bound decides, from the second trial on, and ``loss_range`` may be required;
+        no growing ensemble is pruned. Other values have no effect on growing ensembles.
     seed : int, default=0
         Determines which trials are completed although their chance is below ``futility``.
 
@@ -234,7 +226,9 @@ class RacingPruner(optuna.pruners.BasePruner):
         if not is_number(seed) or isinstance(seed, float | np.floating) or seed < 0:
             raise ValueError(f"seed must be an integer of at least 0, got {seed!r}.")
         self.seed = int(seed)
-        self._comparisons: dict[tuple[str, int], tuple[int, Comparison | None]] = {}
+        self._comparisons: dict[
+            tuple[str, int], tuple[int, Comparison | GrowthComparison | None]
+        ] = {}
         self._lock = Lock()
         self._has_warned = False
 
@@ -245,7 +239,9 @@ class RacingPruner(optuna.pruners.BasePruner):
         self.__dict__.update(state)
         self.__post_init__()
 
-    def tell(self, trial: optuna.Trial, step: int, comparison: Comparison | None) -> None:
+    def tell(
+        self, trial: optuna.Trial, step: int, comparison: Comparison | GrowthComparison | None
+    ) -> None:
         """Receive the comparison of a trial with the best one. Called by the objective.
 
         Parameters
@@ -254,7 +250,7 @@ class RacingPruner(optuna.pruners.BasePruner):
             A running trial.
         step : int
             The step of its next report.
-        comparison : Comparison or None
+        comparison : Comparison, GrowthComparison or None
             The comparison at this step; None if there is no trial to compare with.
         """
         with self._lock:
@@ -313,54 +309,31 @@ class RacingPruner(optuna.pruners.BasePruner):
         step, comparison = last_comparison
         if comparison is None:
             return False
+        if isinstance(comparison, GrowthComparison):
+            is_reported = self.futility is not None and step in trial.intermediate_values
+            return is_reported and is_beaten(study, trial, comparison)
         early = comparison.early if step in trial.intermediate_values else None
         if self.futility is None or early is None:
             return loses(self, step, comparison)
         current, early_losses, final_losses = early_and_final(study, trial, step, early)
-        rank = _rank_to_reach(study) if comparison.is_growing else 1
-        if rank > len(final_losses):
-            return False
-        margin = float(np.partition(final_losses, rank - 1)[rank - 1] - final_losses.min())
         if len(early_losses) < N_CALIBRATING:
-            return comparison.is_growing and loses(self, step, comparison, margin)
+            return False
         if not current <= early_losses.max():  # worse than all completed trials at this step
-            return loses(self, step, comparison, margin)
+            return loses(self, step, comparison)
         in_first_pass = 0 not in trial.intermediate_values  # reports of folds start at step 0
         if in_first_pass and step < max(self.warmup, FIRST_FUTILE_STEP):
             return False
         chance = chance_to_win(early_losses, final_losses, current)
-        if rank > 1 and chance < self.futility:
-            is_good = chance_to_win(early_losses, final_losses, current, rank) > _GOOD_CHANCE
-            chance = 1.0 if is_good else chance
-        # For growing ensembles, no trial is completed for the estimates, because those that may
-        # become good are completed anyway.
-        is_completed_anyway = not comparison.is_growing and is_spared(self.seed, trial.number)
-        return chance < self.futility and not is_completed_anyway
+        return chance < self.futility and not is_spared(self.seed, trial.number)
 
 
-def _rank_to_reach(study: optuna.Study) -> int:
-    """Return the rank that a trial must still be able to reach, or it is pruned; 1 is the best.
-
-    ``TPESampler`` treats the best trials, up to this rank, as good ones, and pruned trials as
-    worse than all completed ones. If all trials that cannot become the best one were pruned, it
-    would treat trials that were completed at random as good ones, and search around them.
-    """
-    states = TrialState.COMPLETE, TrialState.PRUNED
-    n_trials = len(study.get_trials(deepcopy=False, states=states))
-    return max(1, min(ceil(_GOOD_SHARE * n_trials), _MAX_GOOD))
-
-
-def loses(pruner: RacingPruner, step: int, comparison: Comparison, margin: float = 0.0) -> bool:
-    """Return whether a trial should be pruned, given its comparison with the best one at a step.
-
-    If a z-test decides, the mean difference must also be above ``margin``.
-    """
+def loses(pruner: RacingPruner, step: int, comparison: Comparison) -> bool:
+    """Return whether a trial should be pruned, given its comparison with the best one."""
     if step < pruner.warmup:
         return False
     n_rows = comparison.n_rows
     if comparison.width is None:
-        is_worse = comparison.mean > pruner.rung_z * sqrt(comparison.variance / n_rows)
-        return is_worse and comparison.mean > margin
+        return comparison.mean > pruner.rung_z * sqrt(comparison.variance / n_rows)
     if n_rows < 2:
         return False
     delta = pruner.delta / comparison.n_looks
@@ -384,40 +357,15 @@ def early_and_final(
         The running trial, which has a report at this step.
     step : int
         The step. For a completed trial, the last report up to this step is used.
-    early : {"last", "mean", "next"}
+    early : {"last", "mean"}
         See ``Comparison``.
     """
     sign = -1.0 if study.direction == StudyDirection.MAXIMIZE else 1.0
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    # With early stopping, ensembles have fewer reports.
     trials = [x for x in complete if any(step_ <= step for step_ in x.intermediate_values)]
     values = sign * np.array([_early_value(x, step, early) for x in (*trials, trial)])
     final = sign * np.clip(np.array([t.value for t in trials], dtype=float), -HUGE, HUGE)
-    if early == "next" and len(trials) >= N_CALIBRATING:
-        before = [_early_value(x, step - 1, early) for x in (*trials, trial)]
-        values = _extrapolate(values, sign * np.array(before) - values, final)
     return float(values[-1]), values[:-1], final
-
-
-def _extrapolate(values: Array, gains: Array, final: Array) -> Array:
-    """Return losses extrapolated in proportion to their last improvements.
-
-    The factor is fitted by least squares: it predicts the remaining improvements of completed
-    trials from their last improvements.
-
-    Parameters
-    ----------
-    values, gains : ndarray of shape (n_trials + 1,)
-        The losses of the completed trials and of the running one, and their improvements since the
-        previous report.
-    final : ndarray of shape (n_trials,)
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        centred = gains[:-1] - gains[:-1].mean()
-        factor = centred @ (values[:-1] - final) / (centred @ centred)
-    if not 0 < factor < np.inf:
-        return values
-    return values - factor * gains
 
 
 def is_spared(seed: int, number: int) -> bool:
@@ -425,13 +373,13 @@ def is_spared(seed: int, number: int) -> bool:
     return bool(np.random.default_rng([seed, number]).random() < _SPARED_SHARE)
 
 
-def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> float:
-    """Return the chance that a trial's final loss is below that of a completed trial.
+def chance_to_win(early: Array, final: Array, current: float) -> float:
+    """Return the chance that a trial's final loss is below that of the best completed trial.
 
     Final losses are predicted from early ones by local linear regression (Cleveland 1979) over the
     nearest half of the completed trials. The prediction error follows a t distribution; its scale
     is at least the usual change between early and final differences. All losses are expressed as
-    differences from the loss of the completed trial with this rank, on an ``arcsinh`` scale, which
+    differences from the loss of the best completed trial, on an ``arcsinh`` scale, which
     is linear within the usual change and logarithmic beyond it. Thus the loss of a diverging trial
     is large but not an outlier.
 
@@ -441,8 +389,6 @@ def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> 
         The losses of completed trials at the step and at the end.
     current : float
         The loss of the running trial at the step.
-    rank : int
-        The rank of the completed trial; 1 is the best one.
 
     Returns
     -------
@@ -451,7 +397,7 @@ def chance_to_win(early: Array, final: Array, current: float, rank: int = 1) -> 
     """
     if current <= early.min():
         return 1.0
-    best = int(np.argsort(final, kind="stable")[rank - 1])
+    best = int(np.argmin(final))
     current, early, final = current - early[best], early - early[best], final - final[best]
     with np.errstate(over="ignore", under="ignore"):
         # The usual change: the median over the better half of the trials.
@@ -495,6 +441,4 @@ def _damp(losses: Opaque) -> Opaque:
 def _early_value(trial: FrozenTrial, step: int, early: Early) -> float:
     values = trial.intermediate_values
     so_far = {step_: value for step_, value in values.items() if step_ <= step}
-    if not so_far:  # before the first report: no improvement
-        return values[min(values)]
     return float(np.mean([*so_far.values()])) if early == "mean" else so_far[max(so_far)]

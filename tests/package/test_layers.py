@@ -108,7 +108,7 @@ def imports(path: Path) -> set[str]:
 
 
 # What the package may grow to. A new capability raises the number of classes by at most 15.
-MOST_IN_A_CHAIN, MOST_CLASSES = 17, 385
+MOST_IN_A_CHAIN, MOST_CLASSES = 17, 386
 
 
 @pytest.mark.slow

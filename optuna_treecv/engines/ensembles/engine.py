@@ -19,6 +19,7 @@ from optuna_treecv.core.engine import Capabilities
 from optuna_treecv.core.engine import Declined
 from optuna_treecv.core.engine import Event
 from optuna_treecv.core.engine import Failed
+from optuna_treecv.core.engine import LEAD_STEPS
 from optuna_treecv.core.engine import Plan
 from optuna_treecv.core.engine import Results
 from optuna_treecv.core.engine import results_of
@@ -37,7 +38,6 @@ from optuna_treecv.core.result import Curve
 from optuna_treecv.core.row_scores import RowScores
 from optuna_treecv.core.settings import ENGINE_SETTINGS
 from optuna_treecv.engines.ensembles.grown import GrownFolds
-from optuna_treecv.engines.ensembles.growth import BLOCKS
 from optuna_treecv.engines.ensembles.growth import Growth
 from optuna_treecv.engines.ensembles.growth import kind_of
 from optuna_treecv.engines.ensembles.growth import of_size
@@ -57,8 +57,6 @@ from optuna_treecv.scoring.scores import TestedRows
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
 
-#: The maximum number of reports while the ensemble of the first fold grows.
-LEAD_STEPS = len(BLOCKS) + 1
 # The maximum number of reports while the ensembles of the other folds grow.
 _MAX_REPORTS = 32 - LEAD_STEPS
 
@@ -226,24 +224,25 @@ class GrowingFolds:
 
     def events(self, watch: Watch) -> Generator[TreeProgress]:
         """Grow the ensembles, beginning with the first fold, and yield the scores so far."""
-        n_folds = self._folds.cut.n_folds
-        for step, end in enumerate(self._folds.ends):
+        n_folds, ends = self._folds.cut.n_folds, tuple(self._folds.ends)
+        for step, end in enumerate(ends):
             self._folds.grow([0], end, self._sink.cost)
             curve = self._report(1, end)
             n_left = 0 if curve.has_ended(self._folds.patience) else self._folds.most - end
             rows = None
-            if watch.takes_rows and self._folds.has_outputs(0, end):
+            if watch.takes_rows and n_left == 0 and self._folds.has_outputs(0, end):
                 tested = self._folds.test_rows(0, end)
                 rows = RowScores(len(tested), tested.weights is not None)
                 rows.add(self._scorer.score_rows(tested), tested.weights)
-            yield TreeProgress(0, step, curve.value, end, 1, n_left, rows)
+            yield TreeProgress(0, step, curve.value, end, 1, n_left, ends, rows)
             if n_left == 0:
                 break
         n_reports = min(_MAX_REPORTS, n_folds - 1)
         groups = np.linspace(1, n_folds, n_reports + 1).astype(int).tolist()[1:]
         for step, n_grown in enumerate(groups):
             curve = self._grow_together(n_grown)
-            yield TreeProgress(0, LEAD_STEPS + step, curve.value, int(curve.n_trees[-1]), n_grown)
+            n_trees = int(curve.n_trees[-1])
+            yield TreeProgress(0, LEAD_STEPS + step, curve.value, n_trees, n_grown, 0, ends)
 
     def _grow_together(self, n_folds: int) -> Curve:
         """Grow the ensembles of the first ``n_folds`` folds.

@@ -20,7 +20,7 @@ from optuna_treecv.estimators.base import divided
 _MODULES = {name: name for name in ("catboost", "lightgbm", "sklearn", "xgboost")}
 
 
-#: The numbers of trees at which scores are reported.
+#: The numbers of trees at which scores are reported; one fewer than ``LEAD_STEPS``.
 BLOCKS = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 
 #: The approximate size of a leaf in bytes.

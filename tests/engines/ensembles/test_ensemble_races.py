@@ -22,12 +22,15 @@ from studies import searched
 from optuna_treecv import RacingPruner
 from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
+from optuna_treecv.core.engine import LEAD_STEPS
 from optuna_treecv.core.result import Curve
 from optuna_treecv.dashboard import publish
 from optuna_treecv.engines.ensembles import sklearn as growing
+from optuna_treecv.engines.ensembles.growth import BLOCKS as ALL_BLOCKS
 from optuna_treecv.report import plot_trees
-from optuna_treecv.study.racing import chance_to_win
-from optuna_treecv.study.racing import Comparison
+from optuna_treecv.study.growing import GrowthComparison
+from optuna_treecv.study.growing import is_beaten
+from optuna_treecv.study.growing import predict_final
 from optuna_treecv.study.racing import early_and_final
 
 X, Y = make_classification(240, 6, n_informative=4, flip_y=0.2, random_state=0)
@@ -37,9 +40,9 @@ SPACE = {
 }
 
 
-def study_of(curves, finals, pruned=()):
-    """Return a study whose trials have reported these curves, by step, and its pruner."""
-    study = optuna.create_study(pruner=RacingPruner())
+def study_of(curves, finals, pruned=(), direction="minimize"):
+    """Return a study whose trials have reported these curves, by step."""
+    study = optuna.create_study(direction=direction, pruner=RacingPruner())
     for curve, final in zip(curves, finals, strict=True):
         study.add_trial(create_trial(value=final, intermediate_values=dict(enumerate(curve))))
     for curve in pruned:
@@ -55,59 +58,116 @@ def running(study, curve):
     return trial
 
 
-def test_losses_are_foretold_by_what_completed_trials_still_gained():
-    """Each trial halves its distance to its end at each step, from another start."""
-    starts, ends = np.linspace(1, 5, 9), np.full(9, 0.3)
-    curves = [end + start / 2.0 ** np.arange(3) for start, end in zip(starts, ends, strict=True)]
-    study = study_of(curves, ends)
-    trial = running(study, 0.1 + 7 / 2.0 ** np.arange(3))
-    frozen = study.get_trials(deepcopy=False)[trial.number]
-    current, early, final = early_and_final(study, frozen, 2, "next")
-    # What was gained last, start / 4, is what is gained until the end.
-    np.testing.assert_allclose(early, ends)
-    np.testing.assert_allclose(final, ends)
-    assert current == pytest.approx(0.1)
-    assert early_and_final(study, frozen, 2, "last")[0] == pytest.approx(0.1 + 7 / 4)
+BLOCKS = (8, 16, 24, 32, 48, 64)
+
+
+def level(n_trees, rate):
+    """Return a loss that is linear in the logarithm of the rate times the number of trees."""
+    return 3.0 - np.log(rate * np.asarray(n_trees))
+
+
+def frozen(study, trial):
+    return study.get_trials(deepcopy=False)[trial.number]
+
+
+def growth(n_left=0, n_grown=1, variance=np.inf):
+    return GrowthComparison(BLOCKS, n_left, n_grown, 5, variance)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.5, 0.9])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_final_loss_is_that_of_the_best_trial_after_as_much_learning(rate, sign):
+    study = study_of([sign * level(BLOCKS, 1.0)], [sign * level(64, 1.0)])
+    trial = frozen(study, running(study, sign * level(BLOCKS[:4], rate)))
+    best = study.get_trials(deepcopy=False)[0]
+    predicted = predict_final(trial, best, BLOCKS, sign)
+    assert predicted == pytest.approx(level(64, rate), rel=1e-12)
+
+
+def test_a_loss_that_the_best_trial_never_had_is_predicted_from_its_slope_or_kept():
+    study = study_of([level(BLOCKS, 1.0), level(BLOCKS[:1], 1.0)], [level(64, 1.0), 9.0])
+    best, short = study.get_trials(deepcopy=False)
+    slow = frozen(study, running(study, level(BLOCKS[:3], 0.25)))  # the best had it before 8 trees
+    assert predict_final(slow, best, BLOCKS, 1.0) == pytest.approx(level(64, 0.25))
+    slower = frozen(study, running(study, level(BLOCKS[:3], 0.05)))
+    assert predict_final(slower, best, BLOCKS, 1.0) == level(24, 0.05)
+    assert predict_final(slow, short, BLOCKS, 1.0) == level(8, 1.0)
+    fast = frozen(study, running(study, level(BLOCKS[:3], 9.0)))  # better than the best at its end
+    assert predict_final(fast, best, BLOCKS, 1.0) == level(24, 9.0)
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+def test_slow_trials_are_beaten_while_their_first_fold_grows(direction):
+    sign = 1.0 if direction == "minimize" else -1.0
+    curves = [sign * level(BLOCKS, rate) for rate in (1.0, 0.7, 0.6)]
+    for n_completed, n_reports, rate, beaten in (
+        *((3, 4, 0.5, True), (3, 4, 1.1, False)),
+        (3, 3, 0.5, False),  # 24 of 64 trees
+        (2, 4, 0.5, False),
+    ):
+        finals = [curve[-1] for curve in curves]
+        study = study_of(curves[:n_completed], finals[:n_completed], direction=direction)
+        trial = running(study, sign * level(BLOCKS[:n_reports], rate))
+        assert is_beaten(study, frozen(study, trial), growth(n_left=32)) == beaten
+
+
+def test_the_margin_follows_from_completed_trials_and_from_rows():
+    """The mean of the folds is 0.1 and 0.3 worse than the first fold, compared with the best."""
+    study = study_of([[1.0], [1.5], [1.6]], [1.2, 1.8, 2.1])
+    residuals = np.array([0.1, 0.3])
+    for variance, sigma in (
+        (np.inf, np.sqrt(np.mean(residuals**2))),
+        (0.36, np.sqrt((np.sum(residuals**2) + 2 * 0.36) / 4)),
+    ):
+        for factor, beaten in ((0.999, False), (1.001, True)):
+            trial = running(study, [1.0 + factor * sigma])
+            assert is_beaten(study, frozen(study, trial), growth(variance=variance)) == beaten
+
+
+def test_more_folds_leave_less_doubt():
+    reports = [{0: 1.0, LEAD_STEPS + 1: 1.1}, {0: 1.5}, {0: 1.6}]
+    study = optuna.create_study(pruner=RacingPruner())
+    for values, final in zip(reports, [1.2, 1.8, 2.1], strict=True):
+        study.add_trial(create_trial(value=final, intermediate_values=values))
+    sigma = np.sqrt(np.mean(np.square([0.1, 0.3]))) * np.sqrt((5 - 3) / (3 * 4))
+    for factor, beaten in ((0.999, False), (1.001, True)):
+        trial = study.ask()
+        trial.report(0.5, 0)
+        trial.report(1.1 + factor * sigma, LEAD_STEPS + 1)
+        assert is_beaten(study, frozen(study, trial), growth(n_grown=3)) == beaten
+
+
+def test_a_fifth_of_the_trials_is_completed():
+    curves, finals = [[1.0], [1.2]], [1.0, 1.2]
+    for n_pruned, beaten in ((7, True), (8, False)):
+        study = study_of(curves, finals, [[9.0]] * n_pruned)
+        trial = running(study, [50.0])
+        assert is_beaten(study, frozen(study, trial), growth(variance=0.01)) == beaten
+
+
+def test_one_completed_trial_without_rows_beats_nobody():
+    study = study_of([[1.0]], [1.0])
+    trial = running(study, [50.0])
+    assert not is_beaten(study, frozen(study, trial), growth())
+    assert is_beaten(study, frozen(study, trial), growth(variance=1.0))
+
+
+def test_the_pruner_asks_only_about_reported_values_and_with_futility():
+    study = study_of([[1.0]], [1.0])
+    trial = running(study, [50.0])
+    study.pruner.tell(trial, 0, growth(variance=1.0))
+    assert trial.should_prune()
+    study.pruner.tell(trial, 1, growth(variance=1.0))  # NaN is not reported
+    assert not trial.should_prune()
+    study.pruner.futility = None
+    study.pruner.tell(trial, 0, growth(variance=1.0))
+    assert not trial.should_prune()
 
 
 def test_trials_that_ended_early_count_by_their_last_report():
     study = study_of([[3.0, 2.0], [3.0, 2.5, 2.4]], [2.0, 2.4])
     trial = running(study, [3.0, 2.6, 2.5])
-    frozen = study.get_trials(deepcopy=False)[trial.number]
-    assert early_and_final(study, frozen, 2, "last")[1].tolist() == [2.0, 2.4]
-
-
-def test_rows_decide_from_the_second_trial_on():
-    study = study_of([[0.5, 0.4, 0.3]], [0.3])
-    rows = np.random.default_rng(0).normal(0.1, 0.2, 400)
-    for mean, is_pruned in ((0.0, False), (0.1, True)):
-        trial = running(study, [0.6, 0.5, 0.5])
-        moved = rows - rows.mean() + mean
-        told = Comparison(400, moved.sum(), moved @ moved, None, early="next", is_growing=True)
-        study.pruner.tell(trial, 2, told)
-        assert trial.should_prune() == is_pruned
-        study.pruner.tell(trial, 2, None)
-        assert not trial.should_prune()
-
-
-def test_a_trial_that_may_be_among_the_best_tenth_is_completed():
-    """Of 40 trials the best four count, from which TPE learns."""
-    rng = np.random.default_rng(1)
-    finals = np.concatenate([[0.0, 1.0, 1.1, 1.2], rng.uniform(2, 9, 16)])
-    lost = rng.uniform(5, 9, 20)
-    curves = [
-        [final + noise] for final, noise in zip(finals, rng.normal(0, 0.05, 20), strict=True)
-    ]
-    for n_pruned, is_pruned in ((0, True), (20, False)):
-        study = study_of(curves, finals, [[one] for one in lost[:n_pruned]])
-        trial = running(study, [1.05])
-        study.pruner.tell(trial, 0, Comparison(1, 0.0, 0.0, None, early="last", is_growing=True))
-        early = np.array([curve[0] for curve in curves])
-        assert chance_to_win(early, finals, 1.05) < 0.05
-        # Of 20 trials two count, the second with 1.0; of 40 four.
-        assert chance_to_win(early, finals, 1.05, rank=2) < 0.7
-        assert chance_to_win(early, finals, 1.05, rank=4) > 0.7
-        assert trial.should_prune() == is_pruned
+    assert early_and_final(study, frozen(study, trial), 2, "last")[1].tolist() == [2.0, 2.4]
 
 
 def test_the_curve_ends_where_its_mean_has_not_been_better_for_long():
@@ -254,12 +314,16 @@ def test_what_a_fold_that_is_left_out_would_choose_is_refused():
         objective.nested(study)
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("library", ["catboost", "lightgbm", "xgboost"])
 def test_rankers_are_refused(library):
     module = pytest.importorskip(library)
-    ranker = {"lightgbm": "LGBMRanker", "xgboost": "XGBRanker"}[library]
+    ranker = {"catboost": "CatBoost", "lightgbm": "LGBM", "xgboost": "XGB"}[library] + "Ranker"
     with pytest.raises(ValueError, match="estimator must be a classifier or a regressor"):
         treecv_objective(getattr(module, ranker)(), X, Y, param_grid={"max_depth": [2]})
+
+
+def test_reports_of_the_first_fold_have_smaller_steps_than_those_of_others():
+    assert len(ALL_BLOCKS) + 1 == LEAD_STEPS
 
 
 def test_reports_of_trees_need_trees():
