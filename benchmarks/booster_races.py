@@ -38,6 +38,7 @@ import lightgbm
 import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
+from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel
@@ -203,7 +204,7 @@ RULES: dict[str, tuple[Rule, Callable[[], optuna.pruners.BasePruner], float]] = 
     "MedianPruner": (all_folds_at_once, optuna.pruners.MedianPruner, 0.0),
     "PercentilePruner(25)": (all_folds_at_once, partial(optuna.pruners.PercentilePruner, 25.0), 0),
     "HyperbandPruner": (all_folds_at_once, optuna.pruners.HyperbandPruner, 0.0),
-} | {f"RacingPruner, {x} sd": (one_fold_first, RacingPruner, x) for x in (0.1, 0.2, 0.5, 1.0)}
+} | {f"RacingPruner, {x} sd": (one_fold_first, RacingPruner, x) for x in (0.1, 0.2, 0.5, 1.0, 2.0)}
 
 
 def summarize(rule: str, of_studies: list[list[float]]) -> None:
@@ -217,8 +218,19 @@ def summarize(rule: str, of_studies: list[list[float]]) -> None:
     )
 
 
+def correlations(folder: Path) -> None:
+    """Print how well losses of the first fold rank the trials by the mean of all folds."""
+    for file in sorted(folder.glob("*.npz")):
+        curves = np.load(file)["curves"]
+        finals = [curve_of(x[:N_FOLDS]).value for x in curves]
+        of_first = np.minimum.accumulate(curves[:, 0], axis=1)
+        found = [f"{spearmanr(of_first[:, n - 1], finals)[0]:.2f}" for n in (16, 64, MOST_TREES)]
+        print(f"{file.stem}: rank correlation after 16, 64 and all trees {', '.join(found)}")
+
+
 def replay(folder: Path, n_trials: int, n_orders: int) -> None:
     """Print, for each rule, the time and the regret of studies with recorded candidates."""
+    correlations(folder)
     found: dict[str, list[list[float]]] = {rule: [] for rule in RULES}
     for file in sorted(folder.glob("*.npz")):
         recorded = np.load(file)

@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/boosters.py study [LIBRARY] [N_TRIALS] [DATA ...]
     OMP_NUM_THREADS=1 python benchmarks/boosters.py evaluation [LIBRARY] [N_REPEATS] [DATA ...]
+    python benchmarks/boosters.py threads
 
 LIBRARY is "lightgbm" (the default), "xgboost" or "sklearn". A study has 20 trials of TPE over four
 parameters, up to 300 trees and 5 folds of 20,000 rows. It runs with the library's own
@@ -10,18 +11,22 @@ run in turns on one thread, and the seconds are those of the processor. Regret i
 winner on up to 20,000 withheld rows minus that of the winner without a pruner, in standard errors
 of the mean over the folds; TPE takes another path if trials are pruned, so a single seed says
 little (--seeds N). ``evaluation`` compares single evaluations of five candidates without a
-pruner, after one that has prepared the rows.
+pruner, after one that has prepared the rows. ``threads`` compares threads for folds with those of
+the library.
 """
 
 from argparse import ArgumentParser
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from statistics import median
+from time import perf_counter
 from time import process_time
 from typing import Any
 import warnings
 
 import datasets
+from joblib import cpu_count
 import lightgbm
 from lightgbm import LGBMClassifier
 from lightgbm import LGBMRegressor
@@ -40,6 +45,7 @@ import xgboost
 from xgboost import XGBClassifier
 from xgboost import XGBRegressor
 
+from optuna_treecv import tree_cross_validate
 from optuna_treecv import treecv_objective
 
 MOST_TREES, PATIENCE, N_FOLDS, N_ROWS = 300, 20, 5, 20_000
@@ -301,10 +307,37 @@ def evaluations(library: str, n_repeats: int, names: list[str]) -> None:
         )
 
 
+def threads(n_repeats: int) -> None:
+    """Print the wall seconds of 5 folds, by the threads of folds and of the library."""
+    n_cores = cpu_count()
+    for n_rows, n_columns in ((2_000, 10), (20_000, 10), (20_000, 100)):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(n_rows, n_columns))
+        y = (X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=n_rows) > 0).astype(int)
+        made = {
+            "LightGBM": partial(LGBMClassifier, n_estimators=100, verbose=-1),
+            "XGBoost": partial(XGBClassifier, n_estimators=100),
+        }
+        for library, make in made.items():
+            seconds: dict[str, list[float]] = {}
+            for _ in range(n_repeats):
+                for name, of_folds, of_library in (
+                    ("folds in threads", n_cores, 1),
+                    ("library's threads", 1, n_cores),
+                    ("both", n_cores, n_cores),
+                ):
+                    estimator = make(n_jobs=of_library, random_state=0)
+                    began = perf_counter()
+                    tree_cross_validate(estimator, X, y, cv=N_FOLDS, n_jobs=of_folds)
+                    seconds.setdefault(name, []).append(perf_counter() - began)
+            found = ", ".join(f"{name} {median(s):.2f} s" for name, s in seconds.items())
+            print(f"{library}, {n_rows} x {n_columns}, {n_cores} cores: {found}", flush=True)
+
+
 def main() -> None:
     """Print the seconds of both for each data set."""
     parser = ArgumentParser()
-    parser.add_argument("what", choices=["study", "evaluation"])
+    parser.add_argument("what", choices=["study", "evaluation", "threads"])
     parser.add_argument("library", nargs="?", default="lightgbm", choices=SPACES)
     parser.add_argument("number", nargs="?", default=0, type=int)
     parser.add_argument("data", nargs="*", default=DATA)
@@ -312,6 +345,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "study":
         studies(given.library, given.number or 20, given.data, given.seeds)
+    elif given.what == "threads":
+        threads(given.number or 5)
     else:
         evaluations(given.library, given.number or 3, given.data)
 

@@ -93,7 +93,8 @@ def is_beaten(study: optuna.Study, trial: FrozenTrial, growth: GrowthComparison)
     lead = {x.number: sign * x.intermediate_values[_lead_steps(x)[-1]] for x in completed}
     finals = {x.number: sign * x.values[0] for x in completed}
     changes = np.array([finals[n] - lead[n] for n in finals if n != best.number])
-    residuals = (changes - (finals[best.number] - lead[best.number]))[-_MAX_RESIDUALS:]
+    residuals = changes - (finals[best.number] - lead[best.number])
+    residuals = residuals[np.isfinite(residuals)][-_MAX_RESIDUALS:]
     weight, variance = _PRIOR_WEIGHT, growth.variance
     if variance == inf:
         weight, variance = 0, 0.0

@@ -210,7 +210,7 @@ class Race(Watch):
     compares_folds : bool
         Whether trials are compared by the row scores of whole folds.
     n_folds : int
-        The number of folds, including those of all repeats.
+        The number of folds of a repeat.
     """
 
     trial: optuna.Trial

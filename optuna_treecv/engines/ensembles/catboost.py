@@ -79,7 +79,8 @@ class CatBoostGrowth(Growth):
     @classmethod
     def n_trees_of(cls, estimator: Any) -> Any:
         """Return the number of trees of an estimator, which is 1000 by default."""
-        return estimator.get_params().get(cls.size) or _N_TREES
+        size = estimator.get_params().get(cls.size)
+        return _N_TREES if size is None else size
 
     @classmethod
     def blocks(cls, estimator: Any) -> list[int]:

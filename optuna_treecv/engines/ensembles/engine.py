@@ -165,8 +165,17 @@ class GrowingPlan(Plan):
         )
 
     def cost(self) -> str:
-        """Return a sentence with the number of ensembles and the number of their training rows."""
-        return describe_trainings(self.request, "ensembles")
+        """Return the number of ensembles and of their training rows, and where time is saved."""
+        settings, sentence = self.request.settings, describe_trainings(self.request, "ensembles")
+        prefix, last = divided(self.request.estimator)
+        kind = kind_of(last)
+        is_searched = kind and prefix + kind.size in self.request.cross_validation.search.ends
+        if self.name == "boosting" and not settings.is_growing and not is_searched:
+            sentence += (
+                " They share no trees, so the library's own cross-validation takes as long, but "
+                "report='auto' and objective.pruner() prune most trials of a study."
+            )
+        return sentence
 
     def results(self, candidate: Candidate, repeat: Repeat) -> Results:
         """Return the keys of the scores. With ``n_estimators="best"``, there are no keys."""

@@ -47,8 +47,8 @@ from optuna_treecv.scoring.scores import call_scorer_per_fold
 from optuna_treecv.scoring.scores import in_full
 from optuna_treecv.scoring.scores import TestedRows
 
-# The maximum number of rows of predictions that are scored at once.
-_MAX_ROWS_SCORED = 2**17
+# The maximum number of predicted values that are scored at once.
+_MAX_VALUES_SCORED = 2**18
 
 # The maximum size in bytes of the latest predictions of all folds that are kept. The best number
 # of trees is often one of the latest.
@@ -172,9 +172,9 @@ class GrownFolds:
                 fold.growth = self._kind(self._last, prepared.rows, take)
             fold.growth.take = take
             n_before, keys = fold.growth.n_trees, self._steps_of(fold, end)
-            n_together = (
-                max(1, _MAX_ROWS_SCORED // len(self._test_rows[chunk])) if self.is_best else 1
-            )
+            classes = self._request.classes
+            n_values = len(self._test_rows[chunk]) * (1 if classes is None else len(classes))
+            n_together = max(1, _MAX_VALUES_SCORED // n_values) if self.is_best else 1
             n_methods = self._n_scored
             while batch := {
                 key: self.outputs_of(chunk, *key, n_methods) for key in islice(keys, n_together)

@@ -124,6 +124,12 @@ def test_the_margin_follows_from_completed_trials_and_from_rows():
             assert is_beaten(study, frozen(study, trial), growth(variance=variance)) == beaten
 
 
+def test_a_completed_trial_without_a_finite_score_says_nothing_about_the_margin():
+    study = study_of([[1.0], [1.5], [1.6], [1e300]], [1.2, 1.8, 2.1, np.inf])
+    trial = running(study, [1.0 + 1.001 * np.sqrt(np.mean(np.square([0.1, 0.3])))])
+    assert is_beaten(study, frozen(study, trial), growth())
+
+
 def test_more_folds_leave_less_doubt():
     reports = [{0: 1.0, LEAD_STEPS + 1: 1.1}, {0: 1.5}, {0: 1.6}]
     study = optuna.create_study(pruner=RacingPruner())

@@ -897,6 +897,23 @@ def test_xgboost_has_a_number_of_trees_where_none_is_given() -> None:
     check(xgboost(max_depth=1), X, y, SCORES["Classifier"], "boosting")
 
 
+@pytest.mark.parametrize(
+    ("axes", "options", "is_advised"),
+    [
+        ({"max_leaf_nodes": IntDistribution(2, 9)}, {}, True),
+        ({"max_leaf_nodes": IntDistribution(2, 9)}, {"report": "trees"}, False),
+        ({"max_iter": IntDistribution(2, 9)}, {}, False),
+    ],
+)
+def test_boosters_of_which_nothing_is_shared_are_to_be_pruned(
+    axes: dict[str, Any], options: dict[str, Any], is_advised: bool
+) -> None:
+    objective = treecv_objective(
+        KINDS["hist"](), X, LABELS, param_distributions=axes, cv=FOLDS, **options
+    )
+    assert ("prune most trials of a study" in objective.explain()) == is_advised
+
+
 def test_catboost_cannot_be_cloned_with_a_list() -> None:
     with pytest.raises(ValueError, match="pass a tuple instead of a list"):
         tree_cross_validate(catboost(cat_features=[4]), X, LABELS, cv=FOLDS)
@@ -909,6 +926,7 @@ def test_catboost_cannot_be_cloned_with_a_list() -> None:
         ({"n_estimators": 3}, "n_estimators is given"),
         ({"langevin": True}, "langevin is given"),
         ({"task_type": "GPU"}, "task_type is GPU"),
+        ({"iterations": 0}, "iterations is not a positive integer"),
     ],
 )
 def test_catboost_is_refitted(options: dict[str, Any], reason: str) -> None:
