@@ -88,17 +88,7 @@ class CatBoostGrowth(Growth):
 
         There are fewer, because the staged predictions of each block begin with the first tree.
         """
-        return BLOCKS[1::2] if cls._can_continue(estimator) else []
-
-    @classmethod
-    def _can_continue(cls, estimator: Any) -> bool:
-        """Return whether a continued ensemble is the one that is fitted in one call.
-
-        New combinations of categorical columns are penalized, but not those of earlier trees,
-        which a continued ensemble does not know.
-        """
-        parameters = estimator.get_params()
-        return not parameters.get("cat_features") or parameters.get("model_size_reg") == 0
+        return BLOCKS[1::2]
 
     @classmethod
     def without_patience(cls, estimator: Any) -> Any:
@@ -114,38 +104,38 @@ class CatBoostGrowth(Growth):
 
     @classmethod
     def prepare(cls, estimator: Any, settings: Mapping[str, Any], fold_rows: FoldRows) -> Prepared:
-        """Return the training rows quantized as ``fit`` quantizes them, and the test rows."""
+        """Return the training rows quantized as ``fit`` quantizes them, and the test rows.
+
+        Rows with categorical columns are not quantized: if a column has at most
+        ``one_hot_max_size`` categories, the trees would differ from those of ``fit``.
+        """
         categories = settings.get("cat_features")
         categories = None if categories is None else list(categories)
         train = Pool(fold_rows.X, fold_rows.y, cat_features=categories, weight=fold_rows.weights)
-        borders = {n: p for n, p in settings.items() if n != "cat_features" and p is not None}
-        train.quantize(**borders)
+        if not categories:
+            train.quantize(**{n: p for n, p in settings.items() if n in _OF_BORDERS})
         test = Pool(fold_rows.test, cat_features=categories)
-        return Prepared((train, test), train.num_row() * train.num_col() + 4 * _n_values(test))
+        n_values = sum(pool.num_row() * pool.num_col() for pool in (train, test))
+        return Prepared((train, test), 4 * n_values)
 
     @property
     def nbytes(self) -> int:
         """The approximate size of the trees in bytes."""
         parameters = self.estimator.get_params()
         depth = parameters.get("depth") or parameters.get("max_depth") or 6
-        n_outputs = (
-            1 if self._fitted is None else max(1, len(np.atleast_1d(self._fitted.classes_)))
-        )
+        n_outputs = max(1, np.size(getattr(self._fitted, "classes_", ())))
         return LEAF_BYTES * 2**depth * n_outputs * self.n_trees
 
     def grow(self, n_trees: int, wanted: Collection[int] = ()) -> Iterator[int]:
         """Grow the ensemble up to ``n_trees`` trees in one call."""
-        first = self.n_trees + 1
-        parameters, earlier = self.estimator.get_params(), self._fitted
-        if not self._can_continue(self.estimator):
-            earlier = None
-        if earlier is not None:  # its first trees begin with the average
+        parameters, first = self.estimator.get_params(), self.n_trees + 1
+        if self._fitted is not None:  # its first trees begin with the average
             parameters.pop("boost_from_average", None)
         if not _VERBOSITY & set(parameters):
             parameters["logging_level"] = "Silent"
-        n_added = n_trees - (0 if earlier is None else self.n_trees)
-        parameters |= {self.size: n_added, "allow_writing_files": False}
-        self._fitted = type(self.estimator)(**parameters).fit(self._train, init_model=earlier)
+        parameters |= {self.size: n_trees - self.n_trees, "allow_writing_files": False}
+        further = type(self.estimator)(**parameters)
+        self._fitted = further.fit(self._train, init_model=self._fitted)
         self._stages, self._predicts_stages = {}, len(wanted) == n_trees
         for self.n_trees in range(first, n_trees + 1):
             yield self.n_trees
@@ -164,10 +154,6 @@ class CatBoostGrowth(Growth):
         predicted = next(islice(stages, n_trees - n_passed - 1, None))
         self._stages[method] = stages, n_trees
         return predicted
-
-
-def _n_values(pool: Any) -> int:
-    return pool.num_row() * pool.num_col()
 
 
 KINDS = {CatBoostClassifier: CatBoostGrowth, CatBoostRegressor: CatBoostGrowth}

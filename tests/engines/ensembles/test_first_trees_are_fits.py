@@ -272,11 +272,11 @@ def frame_of(X: np.ndarray) -> pd.DataFrame:
         lambda: xgboost(enable_categorical=True, max_cat_to_onehot=1),
         lambda: hist(categorical_features="from_dtype"),
         lambda: catboost(cat_features=("x5",), one_hot_max_size=2),
-        lambda: catboost(cat_features=("x5",), model_size_reg=0.0),
+        lambda: catboost(cat_features=("x5",), one_hot_max_size=9, model_size_reg=3.0),
     ],
     ids=[
         *("lightgbm", "lightgbm by category", "xgboost", "xgboost by category", "hist"),
-        *("catboost", "catboost continued"),
+        *("catboost", "catboost one-hot"),
     ],
 )
 def test_frames_with_categories(make: Make) -> None:
