@@ -34,7 +34,7 @@ from optuna_treecv.core.settings import Settings
 from optuna_treecv.core.settings import takes_settings
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.estimators.base import name_of
-from optuna_treecv.estimators.checks import checked_clone
+from optuna_treecv.estimators.checks import check_clone
 from optuna_treecv.estimators.checks import checked_estimator
 from optuna_treecv.preprocessing.decisions import decisions_for
 
@@ -253,7 +253,8 @@ def tree_cross_validate(
     0.04
     """
     check_choice("kfold_models", kfold_models, (True, False))
-    estimator = checked_clone(checked_estimator(estimator))
+    estimator = checked_estimator(estimator)
+    check_clone(estimator)
     cross_validation = CrossValidation.of(X, y, Settings(**settings), estimator)
     average = "kfold_models must be False" if kfold_models else ""
     return run_for(cross_validation, estimator, wants_average=average).finish()
@@ -386,7 +387,8 @@ def tree_cross_val_predict(
     >>> decision.shape
     (569,)
     """
-    estimator = checked_clone(checked_estimator(estimator))
+    estimator = checked_estimator(estimator)
+    check_clone(estimator)
     settings["score_weight"] = None
     cross_validation = CrossValidation.of(X, y, Settings(**settings), estimator)
     return run_for(cross_validation, estimator, is_scored=False).predict(response_method)

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from collections.abc import Sequence
+from contextlib import suppress
 import sys
 from typing import Any
 
@@ -42,6 +43,12 @@ def checked_clone(estimator: Any) -> Any:
         raise ValueError(
             f"estimator must be cloneable, got an error: {error}; pass a tuple instead of a list."
         ) from error
+
+
+def check_clone(estimator: Any) -> None:
+    """Raise ValueError if scikit-learn cannot clone an estimator because of a list."""
+    with suppress(TypeError):  # a value that cannot be copied; methods name its parameter
+        checked_clone(estimator)
 
 
 def checked_estimator(estimator: Any) -> Any:

@@ -1,4 +1,4 @@
-"""LightGBM with folds that race: what is pruned saves fits, and the best is not lost."""
+"""LightGBM with folds that race: what is pruned saves fits, and costs less than one error."""
 
 import lightgbm
 import optuna
@@ -19,5 +19,6 @@ study.optimize(objective)
 plain = treecv_objective(model, X, y, param_grid=grid, scoring="accuracy")
 whole = optuna.create_study(direction="maximize", sampler=plain.grid_sampler(seed=0))
 whole.optimize(plain)
-assert study.best_value == whole.best_value
+error = plain.evaluate(whole.best_params).std_error
+assert study.best_value > whole.best_value - error, (study.best_value, whole.best_value, error)
 assert any(trial.state == optuna.trial.TrialState.PRUNED for trial in study.trials)
