@@ -287,15 +287,15 @@ def evaluations(library: str, n_repeats: int, names: list[str]) -> None:
         ratios = []
         for seed in range(5):
             sampler = optuna.samplers.RandomSampler(seed=seed)
-            asked = optuna.create_study(sampler=sampler).ask()
-            suggested(asked, library)
+            trial = optuna.create_study(sampler=sampler).ask()
+            suggested(trial, library)
             seconds: dict[bool, list[float]] = {True: [], False: []}
             for repeat, is_ours in product(range(n_repeats), (True, False)):
                 is_ours ^= bool(repeat % 2)
                 study = optuna.create_study()
                 # Slightly different, so that the scores are not cached.
-                value = asked.params[regularization] - 1e-9 * repeat
-                study.enqueue_trial(asked.params | {regularization: value})
+                value = trial.params[regularization] - 1e-9 * repeat
+                study.enqueue_trial(trial.params | {regularization: value})
                 began = process_time()
                 study.optimize(objective if is_ours else plain, n_trials=1)
                 seconds[is_ours].append(process_time() - began)

@@ -100,6 +100,8 @@ class CatBoostGrowth(Growth):
     def settings(cls, estimator: Any, facts: Any) -> Mapping[str, Any]:
         """Return the parameters on which the quantized rows depend."""
         given = estimator.get_params()
+        if "random_state" in given:  # an alias
+            given["random_seed"] = given["random_state"]
         return {name: given[name] for name in (*_OF_BORDERS, "cat_features") if name in given}
 
     @classmethod

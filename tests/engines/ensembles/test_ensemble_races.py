@@ -151,7 +151,7 @@ def test_a_fifth_of_the_trials_is_completed():
         assert is_beaten(study, frozen(study, trial), growth(variance=0.01)) == beaten
 
 
-def test_one_completed_trial_without_rows_beats_nobody():
+def test_one_completed_trial_without_rows_prunes_no_trial():
     study = study_of([[1.0]], [1.0])
     trial = running(study, [50.0])
     assert not is_beaten(study, frozen(study, trial), growth())
