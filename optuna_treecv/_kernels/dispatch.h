@@ -36,9 +36,17 @@
 #define SELDOM __attribute__((noinline))
 #define PREFETCH(address) __builtin_prefetch(address)
 #define PREFETCH_FAR(address) __builtin_prefetch(address, 0, 2) /* into the second-level cache */
+#define COUNT_ZEROS(bits) __builtin_ctzll(bits) /* below the lowest bit that is set */
 #else
 #define INLINED inline
 #define SELDOM
+static inline int COUNT_ZEROS(unsigned long long bits)
+{
+    int n = 0;
+    for (; !(bits & 1); bits >>= 1)
+        n++;
+    return n;
+}
 #define PREFETCH(address) ((void)(address))
 #define PREFETCH_FAR(address) ((void)(address))
 #endif

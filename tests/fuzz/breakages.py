@@ -513,6 +513,30 @@ BREAKAGES = [
         " test_kernel_weights::test_each_weighted_lane_is_what_it_is_alone",
     ),
     Breakage(
+        "kernels: lanes sum nonzeros in another order",
+        "SUM_OF_TWO(V, NAME##_##SET, 2, even[k] +=)",
+        "SUM_OF_TWO(V, NAME##_##SET, 3, even[k] +=)",
+        "test_lanes_skip_zeros::test_each_lane_is_what_it_is_alone",
+    ),
+    Breakage(
+        "kernels: a weight that overflows is skipped where rows have zeros",
+        "        if (seen == 0)",
+        "        if (1)       ",
+        "test_lanes_skip_zeros::test_what_overflows_shows_in_rows_with_a_zero_there",
+    ),
+    Breakage(
+        "kernels: lanes with weights that are not finite skip zeros when they are tested",
+        "stop - start > 1 and all_finite(learner, weights)",
+        "stop - start > 1",
+        "test_lanes_skip_zeros::test_what_overflows_shows_in_rows_with_a_zero_there",
+    ),
+    Breakage(
+        "kernels: lanes find nonzeros in the first word only",
+        "nonzeros[word] = bits;",
+        "nonzeros[0] = bits;   ",
+        "test_lanes_skip_zeros::test_each_lane_is_what_it_is_alone",
+    ),
+    Breakage(
         "kernels: rows are tested by a scaler of no rows",
         "dense.values + row * dense.width, dense.width, &moments",
         "dense.values + span.start * dense.width, dense.width, &moments",

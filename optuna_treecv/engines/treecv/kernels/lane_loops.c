@@ -2,7 +2,10 @@
  * The eight sums of a vector of lanes stay in registers only if the vector is no wider than a register. So these loops
  * are defined once per register width and chosen at run time, whereas the compiler clones the loops of vec8.h. */
 #include "lane_loops.h"
-#include "vec8.h"
+
+#ifdef HAS_DISPATCH
+#include <immintrin.h>
+#endif
 
 /* Adding a row prefetches its weights this many nonzeros ahead, from the second-level cache: the dot product has left
  * them there. */
@@ -20,12 +23,47 @@
 
 #ifdef HAS_DISPATCH
 #define IN_REGISTER(v) __asm__("" : "+v"(v)); /* GCC would load it for each use */
+/* GCC would hold a pointer to each vector, and add to all of them. */
+#define ONE_POINTER(p)                                                                                                 \
+    ({                                                                                                                 \
+        __auto_type held = (p);                                                                                        \
+        __asm__("" : "+r"(held));                                                                                      \
+        held;                                                                                                          \
+    })
 #else
 #define IN_REGISTER(v)
+#define ONE_POINTER(p) (p)
 #endif
 
 #define AT(V, p) (*(V *)(p))
 #define OF(V, p) (*(const V *)(p))
+
+/* For each column j in the bit set `nonzeros` that is also in `mask`, 64 columns at a time, in ascending order. */
+#define EACH_NONZERO(j, mask)                                                                                          \
+    for (ptrdiff_t word = 0; 64 * word < width; word++)                                                                \
+        for (uint64_t left = nonzeros[word] & (mask); left != 0; left &= left - 1)                                     \
+            for (ptrdiff_t j = 64 * word + COUNT_ZEROS(left), once = 1; once; once = 0)
+
+#define EACH_VECTOR _Pragma("GCC unroll 8") for (int k = 0; k < K; k++)
+
+/* The sum of the partial sums i and i + 4. */
+#define SUM_OF_TWO(V, NAME, i, INTO)                                                                                   \
+    {                                                                                                                  \
+        V s[8] = {{0}}, r[8] = {{0}};                                                                                  \
+        partial_sums_##NAME(x, nonzeros, width, w, n_lanes, i, s, K);                                                  \
+        partial_sums_##NAME(x, nonzeros, width, w, n_lanes, i + 4, r, K);                                              \
+        EACH_VECTOR INTO s[k] + r[k];                                                                                  \
+    }
+
+/* LOOP for eight vectors of lanes at a time, or fewer at the end, so that each nonzero is found as seldom as possible. */
+#define BY_EIGHT_VECTORS(LOOP, STEP, ...)                                                                              \
+    ptrdiff_t l = 0;                                                                                                   \
+    for (; l + 8 * STEP <= n_lanes; l += 8 * STEP)                                                                     \
+        LOOP(__VA_ARGS__, 8);                                                                                          \
+    for (; l + 4 * STEP <= n_lanes; l += 4 * STEP)                                                                     \
+        LOOP(__VA_ARGS__, 4);                                                                                          \
+    for (; l < n_lanes; l += STEP)                                                                                     \
+        LOOP(__VA_ARGS__, 1);
 
 #define DEFINE_LANES(NAME, X, W, SET, TARGET, V, STEP)                                                                 \
     TARGET static void dots_##NAME##_##SET(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out)         \
@@ -147,6 +185,73 @@
                 for (ptrdiff_t k = 0; k < STEP; k++)                                                                   \
                     check[l + k] += (double)room[k];                                                                   \
             }                                                                                                          \
+    }                                                                                                                  \
+    /* The products of K vectors of lanes. Partial sum i stays in registers, because its columns are read in a row. */ \
+    TARGET static INLINED void partial_sums_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width,      \
+                                                           const W *w, ptrdiff_t n_lanes, int i, V *s, const int K)    \
+    {                                                                                                                  \
+        EACH_NONZERO(j, UINT64_C(0x0101010101010101) << i)                                                             \
+        {                                                                                                              \
+            V xj = (W)x[j] - (V){0};                                                                                   \
+            const W *of = ONE_POINTER(w + j * n_lanes);                                                                \
+            EACH_VECTOR s[k] += OF(V, of + k * STEP) * xj;                                                             \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TARGET static INLINED void some_dots_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width,         \
+                                                        const W *w, ptrdiff_t n_lanes, W *out, const int K)            \
+    {                                                                                                                  \
+        V even[8], odd[8]; /* SUM8, as soon as two partial sums are known */                                           \
+        SUM_OF_TWO(V, NAME##_##SET, 0, even[k] =)                                                                      \
+        SUM_OF_TWO(V, NAME##_##SET, 2, even[k] +=)                                                                     \
+        SUM_OF_TWO(V, NAME##_##SET, 1, odd[k] =)                                                                       \
+        SUM_OF_TWO(V, NAME##_##SET, 3, odd[k] +=)                                                                      \
+        EACH_VECTOR AT(V, out + k * STEP) = even[k] + odd[k];                                                          \
+    }                                                                                                                  \
+    TARGET static void dots_nonzeros_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *w, \
+                                                    ptrdiff_t n_lanes, W *out)                                         \
+    {                                                                                                                  \
+        BY_EIGHT_VECTORS(some_dots_##NAME##_##SET, STEP, x, nonzeros, width, w + l, n_lanes, out + l)                  \
+    }                                                                                                                  \
+    /* A sum of new weights is finite if all of them are, unless it overflows. So each of them is looked at only if a  \
+     * sum is not finite. */                                                                                           \
+    TARGET static INLINED void some_adds_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width,         \
+                                                        const W *c, W *w, ptrdiff_t n_lanes, double *check,            \
+                                                        const int K)                                                   \
+    {                                                                                                                  \
+        V v[8], sums[4] = {{0}}; /* four sums, because there are not enough registers for more */                      \
+        W room[STEP];                                                                                                  \
+        double seen = 0;                                                                                               \
+        EACH_VECTOR                                                                                                    \
+        {                                                                                                              \
+            v[k] = OF(V, c + k * STEP);                                                                                \
+            sums[k % 4] += v[k] * 0;                                                                                   \
+        }                                                                                                              \
+        EACH_NONZERO(j, ~UINT64_C(0))                                                                                  \
+        {                                                                                                              \
+            V xj = (W)x[j] - (V){0};                                                                                   \
+            W *at = ONE_POINTER(w + j * n_lanes);                                                                      \
+            EACH_VECTOR                                                                                                \
+            {                                                                                                          \
+                V of = OF(V, at + k * STEP) + v[k] * xj;                                                               \
+                AT(V, at + k * STEP) = of;                                                                             \
+                sums[k % 4] += of;                                                                                     \
+            }                                                                                                          \
+        }                                                                                                              \
+        AT(V, room) = (sums[0] * 0 + sums[1] * 0) + (sums[2] * 0 + sums[3] * 0);                                       \
+        for (ptrdiff_t l = 0; l < STEP; l++)                                                                           \
+            seen += (double)room[l];                                                                                   \
+        if (seen == 0)                                                                                                 \
+            return;                                                                                                    \
+        for (ptrdiff_t l = 0; l < K * STEP; l++)                                                                       \
+            check[l] += 0 * (double)c[l];                                                                              \
+        EACH_NONZERO(j, ~UINT64_C(0))                                                                                  \
+        for (ptrdiff_t l = 0; l < K * STEP; l++)                                                                       \
+            check[l] += 0 * (double)w[j * n_lanes + l];                                                                \
+    }                                                                                                                  \
+    TARGET static void add_nonzeros_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c,  \
+                                                   W *w, ptrdiff_t n_lanes, double *check)                             \
+    {                                                                                                                  \
+        BY_EIGHT_VECTORS(some_adds_##NAME##_##SET, STEP, x, nonzeros, width, c + l, w + l, n_lanes, check + l)         \
     }
 
 #define STEP(V, W) ((ptrdiff_t)(sizeof(V) / sizeof(W)))
@@ -200,8 +305,58 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
                                 const ptrdiff_t *blocks, ptrdiff_t n_blocks, double *check)                            \
     {                                                                                                                  \
         CALL(add_sparse, NAME, x, columns, n, c, w, n_lanes, blocks, n_blocks, check)                                  \
+    }                                                                                                                  \
+    void lane_dots_nonzeros_##NAME(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *w,                  \
+                                   ptrdiff_t n_lanes, W *out)                                                          \
+    {                                                                                                                  \
+        CALL(dots_nonzeros, NAME, x, nonzeros, width, w, n_lanes, out)                                                 \
+    }                                                                                                                  \
+    void lane_add_nonzeros_##NAME(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c, W *w,             \
+                                  ptrdiff_t n_lanes, double *check)                                                    \
+    {                                                                                                                  \
+        CALL(add_nonzeros, NAME, x, nonzeros, width, c, w, n_lanes, check)                                             \
     }
 
 DEFINE_CALLS(double, double, double)
 DEFINE_CALLS(float, float, float)
 DEFINE_CALLS(wide, float, double)
+
+/* Eight bits at a time, which are the signs of a comparison. */
+#ifdef HAS_DISPATCH
+#define SIGNS_double(x)                                                                                                \
+    (uint64_t)(_mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd(x), _mm256_setzero_pd(), _CMP_NEQ_UQ)) |               \
+               _mm256_movemask_pd(_mm256_cmp_pd(_mm256_loadu_pd((x) + 4), _mm256_setzero_pd(), _CMP_NEQ_UQ)) << 4)
+#define SIGNS_float(x)                                                                                                 \
+    (uint64_t) _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x), _mm256_setzero_ps(), _CMP_NEQ_UQ))
+#define FIND_BY_SIGNS(T)                                                                                               \
+    __attribute__((target("arch=x86-64-v3"))) static void find_by_signs_##T(const T *x, ptrdiff_t width,               \
+                                                                            uint64_t *nonzeros)                        \
+    {                                                                                                                  \
+        for (ptrdiff_t word = 0; 64 * word < width; word++) {                                                          \
+            uint64_t bits = 0;                                                                                         \
+            for (ptrdiff_t j = 64 * word; j < width && j < 64 * (word + 1); j += 8)                                    \
+                bits |= SIGNS_##T(x + j) << j % 64;                                                                    \
+            nonzeros[word] = bits;                                                                                     \
+        }                                                                                                              \
+    }
+FIND_BY_SIGNS(double)
+FIND_BY_SIGNS(float)
+#define FIND(T)                                                                                                        \
+    if (__builtin_cpu_supports("x86-64-v3")) {                                                                         \
+        find_by_signs_##T(x, width, nonzeros);                                                                         \
+        return;                                                                                                        \
+    }
+#else
+#define FIND(T)
+#endif
+
+#define DEFINE_FIND(T)                                                                                                 \
+    void find_nonzeros_##T(const T *x, ptrdiff_t width, uint64_t *nonzeros)                                            \
+    {                                                                                                                  \
+        FIND(T)                                                                                                        \
+        for (ptrdiff_t j = 0; j < width; j++)                                                                          \
+            nonzeros[j / 64] = (j % 64 ? nonzeros[j / 64] : 0) | (uint64_t)(x[j] != 0) << j % 64;                      \
+    }
+
+DEFINE_FIND(double)
+DEFINE_FIND(float)

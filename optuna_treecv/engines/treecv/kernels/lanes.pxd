@@ -5,6 +5,7 @@ The loops over columns are in ``lane_loops.c``.
 
 from cython cimport floating
 from libc.stdint cimport int32_t
+from libc.stdint cimport uint64_t
 
 from optuna_treecv._kernels.rows cimport Sparse
 from optuna_treecv._kernels.rows cimport n_nonzeros
@@ -50,60 +51,151 @@ cdef extern from "lane_loops.h" nogil:
         Py_ssize_t n_blocks,
         double *check,
     ) noexcept
+    void lane_dots_nonzeros(
+        const void *x, const uint64_t *nonzeros, Py_ssize_t width, const void *w, Py_ssize_t n_lanes, void *out
+    ) noexcept
+    void lane_add_nonzeros(
+        const void *x,
+        const uint64_t *nonzeros,
+        Py_ssize_t width,
+        const void *c,
+        void *w,
+        Py_ssize_t n_lanes,
+        double *check,
+    ) noexcept
+    void find_nonzeros(const void *x, Py_ssize_t width, uint64_t *nonzeros) noexcept
 
 
 cdef enum:
     COLUMNS_AHEAD = 8           # the prefetch distance, in columns, when columns are saved in the undo log
+    MAX_WORDS = 32              # zeros are skipped in rows of up to this many times 64 columns
+    ROWS_TO_COUNT = 1024        # the number of rows whose nonzeros are counted
+    NONZEROS_COST = 4           # reading a nonzero alone takes as long as reading this many values of a whole row
     OUTPUTS_AHEAD = 16          # the prefetch distance, in rows, of the memory that outputs are written to
+
+
+# A row as lanes read it.
+cdef struct LaneRow:
+    Py_ssize_t index
+    const void *values          # of all columns, or the nonzeros of a sparse row
+    const int32_t *columns      # of the nonzeros of a sparse row; NULL: the row is dense
+    Py_ssize_t n_values
+    bint skips_zeros            # whether only the nonzeros of a dense row are read
+    uint64_t nonzeros[MAX_WORDS]  # a bit per column of a dense row, if ``skips_zeros``
 
 
 cdef inline Py_ssize_t lanes_of(const Learner *learner) noexcept nogil:
     return (<const LinearSettings *> learner.settings).n_lanes
 
 
+cdef inline void read_row(
+    const Learner *learner,
+    Py_ssize_t index,
+    LaneRow *row,               # OUT
+    const floating *type_tag,
+) noexcept nogil:
+    cdef const Sparse *rows = &learner.sparse
+    row.index = index
+    row.skips_zeros = learner.skips_zeros
+    if rows.indptr != NULL:
+        row.values = (<const floating *> rows.values) + rows.indptr[index]
+        row.columns = rows.columns + rows.indptr[index]
+        row.n_values = n_nonzeros(rows, index)
+        return
+    row.values = (<const floating *> learner.dense.values) + index * learner.width
+    row.columns = NULL
+    row.n_values = learner.width
+    if row.skips_zeros:
+        find_nonzeros(<const floating *> row.values, learner.width, row.nonzeros)
+
+
+cdef inline bint are_zeros(const floating *c, Py_ssize_t n_lanes) noexcept nogil:
+    cdef const uint64_t *words = <const uint64_t *> c       # lanes fill whole words; no c is -0
+    cdef uint64_t bits = 0
+    cdef Py_ssize_t i
+    for i in range(n_lanes * <Py_ssize_t> sizeof(floating) // 8):
+        bits |= words[i]
+    return bits == 0
+
+
+cdef inline bint reads_all(const LaneRow *row) noexcept nogil:
+    """Return whether weights that are not finite show in each product with the row, because it is read as a whole."""
+    return row.columns == NULL and not row.skips_zeros
+
+
+cdef inline Py_ssize_t count_nonzeros(
+    const floating *x,
+    Py_ssize_t width,
+    const double *is_filled,    # IN, (width,), not 0 for columns that count as without zeros; or NULL
+) noexcept nogil:
+    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t j
+    for j in range(width):
+        n += x[j] != 0 or (is_filled != NULL and is_filled[j] != 0)
+    return n
+
+
+cdef inline bint has_many_zeros(
+    const Learner *learner,
+    Py_ssize_t n_rows,
+    const double *is_filled,    # as in ``count_nonzeros``
+) noexcept nogil:
+    """Return whether it is faster to read only the nonzeros of dense rows, as far as some of the rows tell."""
+    cdef Py_ssize_t n_seen = min(n_rows, ROWS_TO_COUNT)
+    cdef Py_ssize_t n = 0
+    cdef Py_ssize_t i, begin
+    if learner.sparse.indptr != NULL or learner.width > 64 * MAX_WORDS:
+        return False
+    for i in range(n_seen):
+        begin = i * n_rows // n_seen * learner.width
+        if learner.itemsize == 8:
+            n += count_nonzeros(<const double *> learner.dense.values + begin, learner.width, is_filled)
+        else:
+            n += count_nonzeros(<const float *> learner.dense.values + begin, learner.width, is_filled)
+    return NONZEROS_COST * n < n_seen * learner.width
+
+
 cdef inline inlined dot_lanes(
     const Learner *learner,
-    Py_ssize_t row,
-    Py_ssize_t next_row,        # the row for which weights are prefetched
+    const LaneRow *row,
+    const LaneRow *next_row,    # the row for which weights are prefetched
     const Weight *w,            # IN, (width, n_lanes), of the type of the rows, or float64 sums
     Weight *out,                # OUT, (n_lanes,)
     const floating *type_tag,
 ) noexcept nogil:
     """Write the dot product x . w of each lane, in the summation order of ``vec8.h``."""
-    cdef const Sparse *rows = &learner.sparse
     cdef Py_ssize_t n_lanes = lanes_of(learner)
     cdef Weight workspace[8 * MAX_LANES]
-    cdef const floating *x
+    cdef const floating *x = <const floating *> row.values
     if floating is float or Weight is double:
-        if rows.indptr == NULL:
-            x = (<const floating *> learner.dense.values) + row * learner.width
-            lane_dots(x, w, learner.width, n_lanes, out)
-        else:
-            x = (<const floating *> rows.values) + rows.indptr[row]
+        if row.columns != NULL:
             lane_dots_sparse(
                 x,
-                rows.columns + rows.indptr[row],
-                n_nonzeros(rows, row),
-                rows.columns + rows.indptr[next_row],
-                n_nonzeros(rows, next_row),
+                row.columns,
+                row.n_values,
+                next_row.columns,
+                next_row.n_values,
                 w,
                 n_lanes,
                 workspace,
                 out,
             )
+        elif row.skips_zeros:
+            lane_dots_nonzeros(x, row.nonzeros, row.n_values, w, n_lanes, out)
+        else:
+            lane_dots(x, w, row.n_values, n_lanes, out)
 
 
 cdef inline inlined add_lanes(
     const Learner *learner,
-    Py_ssize_t row,
+    const LaneRow *row,
     const Weight *c,            # IN, (n_lanes,), 0 for lanes that do not change
     Weight *w,                  # INOUT, (width, n_lanes), of the type of the rows, or float64 sums
-    double *check,              # INOUT, (n_lanes,): becomes NaN if rows are sparse and c or w is not finite
+    double *check,              # INOUT, (n_lanes,): becomes NaN if c or w is not finite, unless ``reads_all(row)``
     const floating *type_tag,
 ) noexcept nogil:
     """Compute w += c x in each lane."""
-    cdef const Sparse *rows = &learner.sparse
-    cdef const floating *x
+    cdef const floating *x = <const floating *> row.values
     cdef Py_ssize_t n_lanes = lanes_of(learner)
     cdef Py_ssize_t block_lanes = LANE_BYTES // sizeof(Weight)
     cdef Py_ssize_t blocks[MAX_LANES]
@@ -111,9 +203,11 @@ cdef inline inlined add_lanes(
     cdef Py_ssize_t b, lane
     cdef bint is_zero
     if floating is float or Weight is double:
-        if rows.indptr == NULL:
-            x = (<const floating *> learner.dense.values) + row * learner.width
-            lane_add(x, c, w, learner.width, n_lanes)
+        if reads_all(row):
+            lane_add(x, c, w, row.n_values, n_lanes)
+            return
+        if row.columns == NULL:
+            lane_add_nonzeros(x, row.nonzeros, row.n_values, c, w, n_lanes, check)
             return
         for b in range(n_lanes // block_lanes):         # a block of lanes with c = 0 is skipped, to avoid cache misses
             is_zero = True
@@ -123,16 +217,13 @@ cdef inline inlined add_lanes(
             if not is_zero:
                 blocks[n_blocks] = b * block_lanes
                 n_blocks += 1
-        x = (<const floating *> rows.values) + rows.indptr[row]
-        lane_add_sparse(
-            x, rows.columns + rows.indptr[row], n_nonzeros(rows, row), c, w, n_lanes, blocks, n_blocks, check
-        )
+        lane_add_sparse(x, row.columns, row.n_values, c, w, n_lanes, blocks, n_blocks, check)
 
 
 cdef inline inlined step_lanes(
     const Learner *learner,
-    Py_ssize_t row,
-    Py_ssize_t next_row,
+    const LaneRow *row,
+    const LaneRow *next_row,
     bint any_added,             # whether c is not 0 in some lane
     const floating *c,          # IN, (n_lanes,)
     floating *w,                # INOUT, (width, n_lanes)
@@ -140,16 +231,21 @@ cdef inline inlined step_lanes(
     floating *dots,             # OUT, (n_lanes,), the dot products w . x with the next row, if rows are dense
 ) noexcept nogil:
     """Compute w += c x in each lane, and then, if rows are dense, the dot products with the next row."""
-    cdef const floating *X = <const floating *> learner.dense.values
-    if learner.sparse.indptr != NULL:
-        if any_added:
-            add_lanes(learner, row, c, w, check, w)
-    elif any_added:
+    if any_added and reads_all(row):
         lane_steps(
-            X + row * learner.width, c, w, X + next_row * learner.width, learner.width, lanes_of(learner), dots
+            <const floating *> row.values,
+            c,
+            w,
+            <const floating *> next_row.values,
+            row.n_values,
+            lanes_of(learner),
+            dots,
         )
-    else:
-        lane_dots(X + next_row * learner.width, w, learner.width, lanes_of(learner), dots)
+        return
+    if any_added:
+        add_lanes(learner, row, c, w, check, w)
+    if row.columns == NULL:
+        dot_lanes(learner, next_row, next_row, w, dots, w)
 
 
 cdef inline double norm2_of(const Learner *learner, Py_ssize_t row, const floating *type_tag) noexcept nogil:
@@ -179,8 +275,8 @@ cdef inline void write_outputs(
 
 cdef inline inlined test_lanes(
     const Learner *learner,
-    Py_ssize_t row,
-    Py_ssize_t next_row,
+    const LaneRow *row,
+    const LaneRow *next_row,
     const unsigned char *state,
     const floating *p_x,        # IN, (n_lanes,), the dot products p . x with the row
     Py_ssize_t n_rows,

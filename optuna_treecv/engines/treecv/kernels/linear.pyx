@@ -21,10 +21,14 @@ from optuna_treecv._kernels.vec8 cimport prefetch_row
 from optuna_treecv._kernels.vec8 cimport sum8
 from optuna_treecv.engines.treecv.kernels.lanes cimport COLUMNS_AHEAD
 from optuna_treecv.engines.treecv.kernels.lanes cimport LANE_BYTES
+from optuna_treecv.engines.treecv.kernels.lanes cimport LaneRow
 from optuna_treecv.engines.treecv.kernels.lanes cimport NONZEROS_AHEAD
 from optuna_treecv.engines.treecv.kernels.lanes cimport OUTPUTS_AHEAD
+from optuna_treecv.engines.treecv.kernels.lanes cimport dot_lanes
+from optuna_treecv.engines.treecv.kernels.lanes cimport has_many_zeros
 from optuna_treecv.engines.treecv.kernels.lanes cimport lane_dots
 from optuna_treecv.engines.treecv.kernels.lanes cimport lane_two_dots
+from optuna_treecv.engines.treecv.kernels.lanes cimport read_row
 from optuna_treecv.engines.treecv.kernels.lanes cimport write_outputs
 from optuna_treecv.engines.treecv.kernels.losses cimport slopes
 from optuna_treecv.engines.treecv.kernels.row_weight cimport masses_bytes
@@ -148,6 +152,28 @@ cdef inlined read_lanes(const Learner *learner, const unsigned char *state, floa
         weights += n_lanes
 
 
+cdef inlined add_up(const Learner *learner, const floating *weights, floating *totals) noexcept nogil:
+    """Write the sum of the weights of each lane, which is finite only if all of them are."""
+    cdef Py_ssize_t n_lanes = (<const LinearSettings *> learner.settings).n_lanes
+    cdef Py_ssize_t j, lane
+    for lane in range(n_lanes):
+        totals[lane] = 0
+    for j in range(learner.width):
+        for lane in range(n_lanes):
+            totals[lane] += weights[j * n_lanes + lane]
+
+
+cdef inline bint all_finite(const Learner *learner, const floating *weights) noexcept nogil:
+    """Return whether the weights of all lanes are finite; False also if the sum of finite weights overflows."""
+    cdef floating totals[MAX_LANES]
+    cdef floating check = 0
+    cdef Py_ssize_t lane
+    add_up(learner, weights, totals)
+    for lane in range((<const LinearSettings *> learner.settings).n_lanes):
+        check += totals[lane] * 0
+    return check == 0
+
+
 cdef inlined test_dense_in_lanes(
     const Learner *learner, const floating *weights, Py_ssize_t start, Py_ssize_t stop, floating *out
 ) noexcept nogil:
@@ -156,12 +182,17 @@ cdef inlined test_dense_in_lanes(
     cdef Py_ssize_t width = learner.width
     cdef Py_ssize_t n_lanes = settings.n_lanes
     cdef floating outputs[2 * MAX_LANES]
+    cdef LaneRow row
+    cdef bint skips_zeros = learner.skips_zeros and stop - start > 1 and all_finite(learner, weights)
     cdef Py_ssize_t i, model, is_second
     for i in range(start, stop):
         if learner.dense.ahead and i + learner.dense.ahead < stop:
             fetch_row(&learner.dense, i + learner.dense.ahead, False, X)
-        is_second = (i - start) % 2
-        if not is_second and i + 1 < stop:              # two rows at a time, to load the weights only once
+        is_second = 0 if skips_zeros else (i - start) % 2
+        if skips_zeros:
+            read_row(learner, i, &row, X)
+            dot_lanes(learner, &row, &row, weights, outputs, X)
+        elif not is_second and i + 1 < stop:              # two rows at a time, to load the weights only once
             lane_two_dots(X + i * width, weights, width, n_lanes, outputs)
         elif not is_second:
             lane_dots(X + i * width, weights, width, n_lanes, outputs)
@@ -349,6 +380,7 @@ cdef class LinearKernel(Kernel):
         self.learner.read = read_linear
         self.learner.test = test_linear
         if in_lanes:
+            self.learner.skips_zeros = has_many_zeros(&self.learner, self.n_rows, NULL)
             self.learner.remember_columns = remember_columns
         return 0
 

@@ -20,8 +20,8 @@ include "train_lanes_by_type.pxi"
 
 cdef inlined train_row(
     const Learner *learner,
-    Py_ssize_t row,
-    Py_ssize_t next_row,        # the row of the next step
+    const LaneRow *row,
+    const LaneRow *next_row,    # the row of the next step
     bint has_dots,              # whether ``dots`` holds the dot products z.x with this row
     floating *dots,             # INOUT, (n_lanes,); OUT: z.x for the next row, if rows are dense
     unsigned char *state,       # INOUT
@@ -35,9 +35,9 @@ cdef inlined train_row(
     cdef const int32_t *classes = &settings.linear.classes[0]
     cdef Py_ssize_t n_lanes = settings.linear.n_lanes
     cdef Py_ssize_t width = learner.width
-    cdef int32_t y = (<const int32_t *> learner.y)[row]
+    cdef int32_t y = (<const int32_t *> learner.y)[row.index]
     cdef bint average = settings.average
-    cdef floating weight = weight_of(has_weights(learner), learner, row, state, z)
+    cdef floating weight = weight_of(has_weights(learner), learner, row.index, state, z)
     cdef int64_t *n_seen = <int64_t *> state
     cdef double steps = <double> n_seen[0]          # t - 1
     cdef double *v = sums_of(learner, state)
@@ -50,7 +50,8 @@ cdef inlined train_row(
     cdef floating added[MAX_LANES]
     cdef double added_wide[MAX_LANES]
     cdef double check[MAX_LANES]
-    cdef floating sign
+    cdef bint is_one_vs_rest = settings.linear.n_outputs > 1
+    cdef floating sign, margin
     cdef double norm2_of_row
     cdef Py_ssize_t lane
     if not has_dots:
@@ -59,13 +60,15 @@ cdef inlined train_row(
         test_lanes(learner, row, next_row, state, dots, out_rows, out)
     n_seen[0] += 1
     if not average and not settings.project:        # scales stay 1 or NaN: no branches, no divisions
+        sign = 1 if y == classes[0] else -1
         for lane in range(n_lanes):
-            sign = 1 if y == classes[lane] else -1
-            margins[lane] = dots[lane] * sign
+            if is_one_vs_rest:
+                sign = 1 if y == classes[lane] else -1
+            margin = dots[lane] * sign
             check[lane] = 0
-            scale[lane] = scale[lane] if margins[lane] == margins[lane] else NAN
-            added[lane] = sign if margins[lane] < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
-            any_added |= added[lane] != 0
+            scale[lane] = scale[lane] if margin == margin else NAN
+            added[lane] = sign if margin < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
+        any_added = not are_zeros(added, n_lanes)
         if weight != 1:                             # in the loop above, this would add 2 % to the instructions per row
             for lane in range(n_lanes):
                 added[lane] *= weight
@@ -91,12 +94,12 @@ cdef inlined train_row(
         return
     if average:
         add_lanes(learner, row, added_wide, v, check, z)
-    if learner.sparse.indptr != NULL:
+    if not reads_all(row):
         for lane in range(n_lanes):
             if added[lane] != 0 and check[lane] != 0:
                 scale[lane] = harmonic[lane] = NAN
     if settings.project:
-        norm2_of_row = norm2_of(learner, row, z)
+        norm2_of_row = norm2_of(learner, row.index, z)
         for lane in range(n_lanes):
             if added[lane] != 0 and leaves_ball(
                 settings.alpha[lane],

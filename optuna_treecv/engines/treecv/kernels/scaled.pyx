@@ -47,6 +47,7 @@ from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv._kernels.vec8 cimport prefetch_row
 from optuna_treecv.engines.treecv.kernels.kernel cimport Kernel
+from optuna_treecv.engines.treecv.kernels.lanes cimport has_many_zeros
 from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
@@ -434,6 +435,8 @@ cdef class Scaled(Kernel):
             own_bytes += sparse_bytes(&inner.learner)
         self.inner = inner
         self.settings.inner = &inner.learner
+        if inner.learner.skips_zeros:                   # scaled columns keep their zeros, unless they are centred
+            inner.learner.skips_zeros = has_many_zeros(&inner.learner, inner.n_rows, &self.flags[0, 0])
         self.settings.y_bytes = 4 if inner.n_classes > 0 else inner.itemsize
         self.n_rows, self.n_classes, self.n_models = inner.n_rows, inner.n_classes, inner.n_models
         self.out_rows = inner.out_rows

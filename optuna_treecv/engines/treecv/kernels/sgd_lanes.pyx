@@ -30,8 +30,8 @@ include "train_lanes_by_type.pxi"
 
 cdef inlined train_row(
     const Learner *learner,
-    Py_ssize_t row,
-    Py_ssize_t next_row,        # the row of the next step
+    const LaneRow *row,
+    const LaneRow *next_row,    # the row of the next step
     bint has_dots,              # whether ``dots`` holds the dot products z.x with this row
     floating *dots,             # INOUT, (n_lanes,); OUT: z.x for the next row, if rows are dense
     unsigned char *state,       # INOUT
@@ -59,7 +59,7 @@ cdef inlined train_row(
     cdef double g[MAX_LANES]
     cdef double eta[MAX_LANES]
     cdef double shrink[MAX_LANES]
-    cdef double weight = <double> weight_of(has_weights(learner), learner, row, state, z)
+    cdef double weight = <double> weight_of(has_weights(learner), learner, row.index, state, z)
     cdef double decay_of_t, S, row_weight
     cdef double norm2_of_row = 0
     cdef int64_t averages = weight_in_average(settings, common.n_seen, 1)
@@ -78,13 +78,13 @@ cdef inlined train_row(
     for lane in range(n_lanes):
         margins[lane] = <double> dots[lane]
         predictions[lane] = scale[lane] * margins[lane]
-    lane_slopes(learner, &settings.loss, row, predictions, g)
+    lane_slopes(learner, &settings.loss, row.index, predictions, g)
     for lane in range(n_lanes):
         eta[lane] = step_at(settings.step_size[lane], settings.power, decay_of_t)
         shrink[lane] = 1 - eta[lane] * settings.alpha[lane]
         eta[lane] *= weight
     if settings.any_auto:
-        norm2_of_row = norm2_of(learner, row, z)
+        norm2_of_row = norm2_of(learner, row.index, z)
         typical_norm2(&settings.loss, &common.norms, norm2_of_row, weight, settings.average, &S)
         row_weight = automatic_weight(S, norm2_of_row, weight)
         for lane in range(n_lanes):
@@ -120,7 +120,7 @@ cdef inlined train_row(
             continue
         if g[lane] != 0:
             if norm2_of_row == 0:
-                norm2_of_row = norm2_of(learner, row, z)
+                norm2_of_row = norm2_of(learner, row.index, z)
             norm2[lane] = norm2_after_step(norm2[lane], <double> added[lane], margins[lane], norm2_of_row)
         project(settings.radius[lane], norm2[lane], &scale[lane])
 

@@ -27,8 +27,8 @@ include "train_lanes_by_type.pxi"
 
 cdef inlined train_row(
     const Learner *learner,
-    Py_ssize_t row,
-    Py_ssize_t next_row,        # the row of the next step
+    const LaneRow *row,
+    const LaneRow *next_row,    # the row of the next step
     bint has_dots,              # not used, because the start of a phase may change z before this row
     floating *dots,             # OUT, (n_lanes,), a workspace
     unsigned char *state,       # INOUT
@@ -72,9 +72,9 @@ cdef inlined train_row(
         next_phase(learner, state, z, log)
     common.stage.n_seen += 1
     common.stage.left -= 1
-    weight = <double> weight_of(has_weights(learner), learner, row, state, z)
+    weight = <double> weight_of(has_weights(learner), learner, row.index, state, z)
     if settings.any_auto:
-        norm2 = norm2_of(learner, row, z)
+        norm2 = norm2_of(learner, row.index, z)
         typical_norm2(loss, &common.norms, norm2, weight, False, &S)
         row_weight = automatic_weight(S, norm2, weight)
     for lane in range(n_lanes):
@@ -100,7 +100,7 @@ cdef inlined train_row(
     if common.stage.in_batch:
         for lane in range(n_lanes):
             predictions[lane] = <double> dots[lane]
-        lane_slopes(learner, loss, row, predictions, g)
+        lane_slopes(learner, loss, row.index, predictions, g)
         if settings.any_auto or has_weights(learner):
             for lane in range(n_lanes):
                 g[lane] *= row_weight if settings.step_size[lane] == 0 else weight
@@ -113,10 +113,10 @@ cdef inlined train_row(
     dot_lanes(learner, row, next_row, sums, sum_dots, z)
     for lane in range(n_lanes):
         predictions[lane] = prediction(scale[lane], <double> dots[lane], shift[lane], sum_dots[lane])
-    lane_slopes(learner, loss, row, predictions, g)
+    lane_slopes(learner, loss, row.index, predictions, g)
     for lane in range(n_lanes):
         predictions[lane] = <double> anchor_dots[lane]
-    lane_slopes(learner, loss, row, predictions, anchor_g)
+    lane_slopes(learner, loss, row.index, predictions, anchor_g)
     for lane in range(n_lanes):
         added[lane] = coefficient(rate_of_row[lane], g[lane] - anchor_g[lane], next_scale[lane], z)
     if n_extreme:

@@ -17,9 +17,13 @@ from optuna_treecv._kernels.undo cimport Log
 from optuna_treecv._kernels.undo cimport remember_all
 from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv.engines.treecv.kernels.lanes cimport LaneRow
 from optuna_treecv.engines.treecv.kernels.lanes cimport add_lanes
+from optuna_treecv.engines.treecv.kernels.lanes cimport are_zeros
 from optuna_treecv.engines.treecv.kernels.lanes cimport dot_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport norm2_of
+from optuna_treecv.engines.treecv.kernels.lanes cimport read_row
+from optuna_treecv.engines.treecv.kernels.lanes cimport reads_all
 from optuna_treecv.engines.treecv.kernels.lanes cimport step_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport test_lanes
 from optuna_treecv.engines.treecv.kernels.linear cimport LaneWeights
@@ -44,10 +48,17 @@ cdef inlined train_on(
     cdef bint is_sparse = learner.sparse.indptr != NULL
     cdef bint has_dots
     cdef floating dots[MAX_LANES]
-    cdef Py_ssize_t i, row, next_row
+    cdef LaneRow rows[2]
+    cdef LaneRow *row
+    cdef LaneRow *next_row = &rows[0]
+    cdef Py_ssize_t i
+    read_row(learner, row_at(span, span.start), next_row, z)
     for i in range(span.start, span.stop):
-        row = visit(&learner.sparse, span, i, z) if is_sparse else visit(&learner.dense, span, i, z)
-        next_row = row_at(span, min(i + 1, span.stop - 1))
+        row = next_row
+        visit(&learner.sparse, span, i, z) if is_sparse else visit(&learner.dense, span, i, z)
+        if i + 1 < span.stop:
+            next_row = &rows[(i + 1 - span.start) % 2]
+            read_row(learner, row_at(span, i + 1), next_row, z)
         # With dense rows, the step of the previous row has also computed the dot products with this row.
         has_dots = i > span.start and not is_sparse
         train_row(learner, row, next_row, has_dots, dots, state, z, log, span.stop - span.start, out)

@@ -106,6 +106,7 @@ cdef struct Learner:
     Py_ssize_t head_bytes       # the head of a state, which holds what changes with every row, comes first
     # For sparse rows: the largest number of log entries per column with `remember_columns`, otherwise per nonzero.
     Py_ssize_t n_saved
+    bint skips_zeros            # for dense rows in lanes: whether only the nonzeros of a row are read
     bint rewrites               # for sparse rows: whether training may also rewrite the whole state
     survey_rows survey          # NULL: the state has no statistics of this kind
     train_rows train

@@ -121,14 +121,7 @@ cdef void search_tables(Forest *forest, Node *node, Count of_type) noexcept nogi
             search_feature(forest, node, member, feature, forest.all_bins, n_slots, total, held)
 
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define COUNT_ZEROS(x) __builtin_ctzll(x)
-    #else
-    static int COUNT_ZEROS(unsigned long long x) { int n = 0; while (!(x & 1)) { x >>= 1; n++; } return n; }
-    #endif
-    """
+cdef extern from "dispatch.h":
     int count_zeros "COUNT_ZEROS"(uint64_t x) noexcept nogil
 
 
