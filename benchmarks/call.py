@@ -1,15 +1,18 @@
 """What a user waits for: whole calls beside their walks, and beside fits of scikit-learn.
 
     OMP_NUM_THREADS=1 python benchmarks/call.py PYTHON
+    OMP_NUM_THREADS=1 python benchmarks/call.py PYTHON lanes
 
 PYTHON belongs to an environment with another build, such as that of the release before (drift.py
 shows how to make one). Both builds and the fits take turns on all of Covertype; the tables have
-medians of five rounds. It takes about five minutes and 2 GB, on Linux.
+medians of five rounds. It takes about five minutes and 2 GB, on Linux. ``lanes`` compares only the
+walks of 32 models side by side, on tables with and without zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from functools import partial
 import subprocess
 import sys
@@ -35,6 +38,17 @@ from optuna_treecv import treecv_objective
 
 N_ROUNDS = 5
 FLOATS = ("float64", "float32")
+TABLES = ("Covertype / std", "one-hot flights", "standardised Covertype")
+
+
+def table_of(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and the labels of one of ``TABLES``."""
+    if name == "one-hot flights":
+        X, delays = datasets.nycflights13()[:2]
+        return X, (delays > 0).astype(int)
+    X, y = datasets.covertype(as_is=True)[:2]
+    X -= X.mean(axis=0) if name == "standardised Covertype" else 0
+    return X / X.std(axis=0), (y == 2).astype(int)
 
 
 def rows_of(dtype: str) -> tuple[np.ndarray, np.ndarray]:
@@ -67,6 +81,26 @@ def lanes(rows: Any) -> float:
     """Return the seconds of the walk of 32 models in one batch."""
     models = [PegasosClassifier(alpha=alpha) for alpha in ALPHAS]
     return sum(one.seconds for one in tree_cross_validate_many(models, *rows, cv=10))
+
+
+@cache
+def updates(name: str) -> int:
+    """Return the number of updates of one model in the walk over a table."""
+    return tree_cross_validate(PegasosClassifier(), *table_of(name), cv=10).n_updates
+
+
+def lanes_of(name: str, dtype: str) -> float:
+    """Return the nanoseconds of a row and lane in the walk of 32 models over a table."""
+    X, y = table_of(name)
+    took = lanes((np.ascontiguousarray(X, dtype), y))
+    return 1e9 * took / (len(ALPHAS) * updates(name))
+
+
+def work_of_lanes() -> dict[str, Callable[[], float]]:
+    """Return what ``lanes`` times, by its name."""
+    return {
+        f"{name}, {dtype}": partial(lanes_of, name, dtype) for name in TABLES for dtype in FLOATS
+    }
 
 
 def work() -> dict[str, Callable[[], float]]:
@@ -114,9 +148,14 @@ def first_calls(python: str, dtype: str) -> list[float]:
     return [float(one) for one in np.median(np.array(runs, float), axis=0)]
 
 
-def main(python: str) -> None:
+def main(python: str, only: str = "") -> None:
     """Print the times of both builds, and the ratios that matter."""
     pythons = [sys.executable, python]
+    if only == "lanes":
+        print("| ns per row and lane | now | before | ratio |\n|---|---|---|---|")
+        for name, (now, before) in in_turns(__file__, pythons, N_ROUNDS, answered="--lanes"):
+            print(f"| {name} | {now:.2f} | {before:.2f} | {now / before:.2f} |")
+        return
     times = dict(in_turns(__file__, pythons, N_ROUNDS))
     print("| | now, s | before, s |\n|---|---|---|")
     for name, (now, before) in times.items():
@@ -144,7 +183,9 @@ def main(python: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--answer"]:
         answer(work())
+    elif sys.argv[1:] == ["--lanes"]:
+        answer(work_of_lanes())
     elif sys.argv[1] == "--first":
         first_call(sys.argv[2])
     else:
-        main(sys.argv[1])
+        main(*sys.argv[1:])

@@ -151,7 +151,11 @@ def answer(known: dict[str, Callable[[], float]]) -> None:
 
 
 def in_turns(
-    script: str, pythons: list[str], n_rounds: int = N_ROUNDS, words: tuple[str, ...] = ()
+    script: str,
+    pythons: list[str],
+    n_rounds: int = N_ROUNDS,
+    words: tuple[str, ...] = (),
+    answered: str = "--answer",
 ) -> Iterator[tuple[str, list[float]]]:
     """Yield the work of a script by its name, and its median for each of some interpreters."""
 
@@ -161,7 +165,7 @@ def in_turns(
         return float(worker.stdout.readline())
 
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    workers = [subprocess.Popen([one, script, "--answer"], **pipes) for one in pythons]
+    workers = [subprocess.Popen([one, script, answered], **pipes) for one in pythons]
     names = [worker.stdout.readline().strip().split("\t") for worker in workers][0]
     for name in names:
         if words and not any(word in name for word in words):
