@@ -7,6 +7,7 @@ cdef extern from "dispatch.h":
     ctypedef void dispatched "DISPATCHED void"
     ctypedef void dispatched_sparse "DISPATCHED_SPARSE void"
     ctypedef void inlined "INLINED void"
+    ctypedef bint inlined_bint "INLINED int"
     ctypedef void seldom "SELDOM void"
     void prefetch "PREFETCH"(const void *address) noexcept nogil
     void prefetch_far "PREFETCH_FAR"(const void *address) noexcept nogil

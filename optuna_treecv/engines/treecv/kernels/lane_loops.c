@@ -214,9 +214,9 @@
     }                                                                                                                  \
     /* A sum of new weights is finite if all of them are, unless it overflows. So each of them is looked at only if a  \
      * sum is not finite. */                                                                                           \
-    TARGET static INLINED void some_adds_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width,         \
-                                                        const W *c, W *w, ptrdiff_t n_lanes, double *check,            \
-                                                        const int K)                                                   \
+    TARGET static INLINED int some_adds_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width,          \
+                                                       const W *c, W *w, ptrdiff_t n_lanes, double *check,             \
+                                                       const int K)                                                    \
     {                                                                                                                  \
         V v[8], sums[4] = {{0}}; /* four sums, because there are not enough registers for more */                      \
         W room[STEP];                                                                                                  \
@@ -241,17 +241,21 @@
         for (ptrdiff_t l = 0; l < STEP; l++)                                                                           \
             seen += (double)room[l];                                                                                   \
         if (seen == 0)                                                                                                 \
-            return;                                                                                                    \
+            return 0;                                                                                                  \
         for (ptrdiff_t l = 0; l < K * STEP; l++)                                                                       \
             check[l] += 0 * (double)c[l];                                                                              \
         EACH_NONZERO(j, ~UINT64_C(0))                                                                                  \
         for (ptrdiff_t l = 0; l < K * STEP; l++)                                                                       \
             check[l] += 0 * (double)w[j * n_lanes + l];                                                                \
+        return 1;                                                                                                      \
     }                                                                                                                  \
-    TARGET static void add_nonzeros_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c,  \
-                                                   W *w, ptrdiff_t n_lanes, double *check)                             \
+    TARGET static int add_nonzeros_##NAME##_##SET(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c,   \
+                                                  W *w, ptrdiff_t n_lanes, double *check)                              \
     {                                                                                                                  \
-        BY_EIGHT_VECTORS(some_adds_##NAME##_##SET, STEP, x, nonzeros, width, c + l, w + l, n_lanes, check + l)         \
+        int looked = 0;                                                                                                \
+        BY_EIGHT_VECTORS(looked |= some_adds_##NAME##_##SET, STEP, x, nonzeros, width, c + l, w + l, n_lanes,          \
+                         check + l)                                                                                    \
+        return looked;                                                                                                 \
     }
 
 #define STEP(V, W) ((ptrdiff_t)(sizeof(V) / sizeof(W)))
@@ -311,10 +315,10 @@ DEFINE_SET(v4, __attribute__((target("arch=x86-64-v4,prefer-vector-width=512")))
     {                                                                                                                  \
         CALL(dots_nonzeros, NAME, x, nonzeros, width, w, n_lanes, out)                                                 \
     }                                                                                                                  \
-    void lane_add_nonzeros_##NAME(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c, W *w,             \
-                                  ptrdiff_t n_lanes, double *check)                                                    \
+    int lane_add_nonzeros_##NAME(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c, W *w,              \
+                                 ptrdiff_t n_lanes, double *check)                                                     \
     {                                                                                                                  \
-        CALL(add_nonzeros, NAME, x, nonzeros, width, c, w, n_lanes, check)                                             \
+        CALL(return add_nonzeros, NAME, x, nonzeros, width, c, w, n_lanes, check)                                      \
     }
 
 DEFINE_CALLS(double, double, double)

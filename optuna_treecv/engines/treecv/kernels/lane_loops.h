@@ -17,8 +17,8 @@
  * then out = w . next, while w is in registers. A sparse row is (columns[i], x[i]) for i < n. lane_dots_sparse needs
  * room for 8 numbers per lane, and the columns of the next row to prefetch their weights. lane_add_sparse adds to the
  * given blocks of lanes, of LANE_BYTES each, and also makes `check` NaN where a weight is not finite. lane_dots_nonzeros and
- * lane_add_nonzeros do the same for a dense row of which only the columns in the bit set `nonzeros` are read. Each
- * function exists for float64 (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
+ * lane_add_nonzeros do the same for a dense row of which only the columns in the bit set `nonzeros` are read; the latter
+ * returns 0 if `check` stays as it is. Each function exists for float64 (`double`), for float32 (`float`), and for float32 rows with vectors of float64 (`wide`). */
 #define DECLARE_LANES(NAME, X, W)                                                                                      \
     void lane_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out);                         \
     void lane_two_dots_##NAME(const X *x, const W *w, ptrdiff_t width, ptrdiff_t n_lanes, W *out);                     \
@@ -30,8 +30,8 @@
                                 const ptrdiff_t *blocks, ptrdiff_t n_blocks, double *check);                           \
     void lane_dots_nonzeros_##NAME(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *w,                  \
                                    ptrdiff_t n_lanes, W *out);                                                         \
-    void lane_add_nonzeros_##NAME(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c, W *w,             \
-                                  ptrdiff_t n_lanes, double *check);
+    int lane_add_nonzeros_##NAME(const X *x, const uint64_t *nonzeros, ptrdiff_t width, const W *c, W *w,              \
+                                 ptrdiff_t n_lanes, double *check);
 
 DECLARE_LANES(double, double, double)
 DECLARE_LANES(float, float, float)

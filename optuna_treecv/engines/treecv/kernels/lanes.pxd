@@ -12,6 +12,7 @@ from optuna_treecv._kernels.rows cimport n_nonzeros
 from optuna_treecv._kernels.rows cimport norm2_row
 from optuna_treecv._kernels.vec8 cimport Weight
 from optuna_treecv._kernels.vec8 cimport inlined
+from optuna_treecv._kernels.vec8 cimport inlined_bint
 from optuna_treecv.engines.treecv.kernels.linear cimport LaneWeights
 from optuna_treecv.engines.treecv.kernels.linear cimport LinearSettings
 from optuna_treecv.engines.treecv.kernels.linear cimport MAX_LANES
@@ -54,7 +55,7 @@ cdef extern from "lane_loops.h" nogil:
     void lane_dots_nonzeros(
         const void *x, const uint64_t *nonzeros, Py_ssize_t width, const void *w, Py_ssize_t n_lanes, void *out
     ) noexcept
-    void lane_add_nonzeros(
+    bint lane_add_nonzeros(
         const void *x,
         const uint64_t *nonzeros,
         Py_ssize_t width,
@@ -107,15 +108,6 @@ cdef inline void read_row(
     row.n_values = learner.width
     if row.skips_zeros:
         find_nonzeros(<const floating *> row.values, learner.width, row.nonzeros)
-
-
-cdef inline bint are_zeros(const floating *c, Py_ssize_t n_lanes) noexcept nogil:
-    cdef const uint64_t *words = <const uint64_t *> c       # lanes fill whole words; no c is -0
-    cdef uint64_t bits = 0
-    cdef Py_ssize_t i
-    for i in range(n_lanes * <Py_ssize_t> sizeof(floating) // 8):
-        bits |= words[i]
-    return bits == 0
 
 
 cdef inline bint reads_all(const LaneRow *row) noexcept nogil:
@@ -186,7 +178,7 @@ cdef inline inlined dot_lanes(
             lane_dots(x, w, row.n_values, n_lanes, out)
 
 
-cdef inline inlined add_lanes(
+cdef inline inlined_bint add_lanes(
     const Learner *learner,
     const LaneRow *row,
     const Weight *c,            # IN, (n_lanes,), 0 for lanes that do not change
@@ -194,7 +186,7 @@ cdef inline inlined add_lanes(
     double *check,              # INOUT, (n_lanes,): becomes NaN if c or w is not finite, unless ``reads_all(row)``
     const floating *type_tag,
 ) noexcept nogil:
-    """Compute w += c x in each lane."""
+    """Compute w += c x in each lane; return False if ``check`` stays as it is."""
     cdef const floating *x = <const floating *> row.values
     cdef Py_ssize_t n_lanes = lanes_of(learner)
     cdef Py_ssize_t block_lanes = LANE_BYTES // sizeof(Weight)
@@ -205,10 +197,9 @@ cdef inline inlined add_lanes(
     if floating is float or Weight is double:
         if reads_all(row):
             lane_add(x, c, w, row.n_values, n_lanes)
-            return
+            return False
         if row.columns == NULL:
-            lane_add_nonzeros(x, row.nonzeros, row.n_values, c, w, n_lanes, check)
-            return
+            return lane_add_nonzeros(x, row.nonzeros, row.n_values, c, w, n_lanes, check)
         for b in range(n_lanes // block_lanes):         # a block of lanes with c = 0 is skipped, to avoid cache misses
             is_zero = True
             for lane in range(b * block_lanes, (b + 1) * block_lanes):
@@ -218,9 +209,10 @@ cdef inline inlined add_lanes(
                 blocks[n_blocks] = b * block_lanes
                 n_blocks += 1
         lane_add_sparse(x, row.columns, row.n_values, c, w, n_lanes, blocks, n_blocks, check)
+    return True
 
 
-cdef inline inlined step_lanes(
+cdef inline inlined_bint step_lanes(
     const Learner *learner,
     const LaneRow *row,
     const LaneRow *next_row,
@@ -230,7 +222,11 @@ cdef inline inlined step_lanes(
     double *check,              # INOUT, (n_lanes,), as in ``add_lanes``
     floating *dots,             # OUT, (n_lanes,), the dot products w . x with the next row, if rows are dense
 ) noexcept nogil:
-    """Compute w += c x in each lane, and then, if rows are dense, the dot products with the next row."""
+    """Compute w += c x in each lane, and then, if rows are dense, the dot products with the next row.
+
+    Return False if ``check`` stays as it is.
+    """
+    cdef bint is_changed = False
     if any_added and reads_all(row):
         lane_steps(
             <const floating *> row.values,
@@ -241,11 +237,12 @@ cdef inline inlined step_lanes(
             lanes_of(learner),
             dots,
         )
-        return
+        return False
     if any_added:
-        add_lanes(learner, row, c, w, check, w)
+        is_changed = add_lanes(learner, row, c, w, check, w)
     if row.columns == NULL:
         dot_lanes(learner, next_row, next_row, w, dots, w)
+    return is_changed
 
 
 cdef inline double norm2_of(const Learner *learner, Py_ssize_t row, const floating *type_tag) noexcept nogil:

@@ -45,6 +45,7 @@ cdef inlined train_row(
     cdef double *norm2 = scale + n_lanes
     cdef double *harmonic = norm2 + n_lanes
     cdef int any_added = 0
+    cdef bint is_checked
     cdef floating margins[MAX_LANES]
     cdef bint absorbed = False
     cdef floating added[MAX_LANES]
@@ -68,7 +69,7 @@ cdef inlined train_row(
             check[lane] = 0
             scale[lane] = scale[lane] if margin == margin else NAN
             added[lane] = sign if margin < <floating> (settings.alpha[lane] * steps) or steps == 0 else 0
-        any_added = not are_zeros(added, n_lanes)
+            any_added |= added[lane] != 0
         if weight != 1:                             # in the loop above, this would add 2 % to the instructions per row
             for lane in range(n_lanes):
                 added[lane] *= weight
@@ -89,12 +90,12 @@ cdef inlined train_row(
                 &added_wide[lane],
             )
             any_added |= added[lane] != 0
-    step_lanes(learner, row, next_row, any_added, added, z, check, dots)
+    is_checked = step_lanes(learner, row, next_row, any_added, added, z, check, dots)
     if not any_added:
         return
     if average:
-        add_lanes(learner, row, added_wide, v, check, z)
-    if not reads_all(row):
+        is_checked |= add_lanes(learner, row, added_wide, v, check, z)
+    if is_checked:
         for lane in range(n_lanes):
             if added[lane] != 0 and check[lane] != 0:
                 scale[lane] = harmonic[lane] = NAN

@@ -19,11 +19,9 @@ from optuna_treecv._kernels.vec8 cimport dispatched
 from optuna_treecv._kernels.vec8 cimport inlined
 from optuna_treecv.engines.treecv.kernels.lanes cimport LaneRow
 from optuna_treecv.engines.treecv.kernels.lanes cimport add_lanes
-from optuna_treecv.engines.treecv.kernels.lanes cimport are_zeros
 from optuna_treecv.engines.treecv.kernels.lanes cimport dot_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport norm2_of
 from optuna_treecv.engines.treecv.kernels.lanes cimport read_row
-from optuna_treecv.engines.treecv.kernels.lanes cimport reads_all
 from optuna_treecv.engines.treecv.kernels.lanes cimport step_lanes
 from optuna_treecv.engines.treecv.kernels.lanes cimport test_lanes
 from optuna_treecv.engines.treecv.kernels.linear cimport LaneWeights
