@@ -179,10 +179,14 @@ class KnownScores:
                 largest = with_outputs or with_rows or self._scores
                 worst = max(largest, key=lambda key: self._scores[key].value)
                 self._set(worst, self._scores[worst].smaller())
-            rank = sum(scores.value < value for scores in self._scores.values())
-        if self._cache is not None and stored_as and rank < _N_STORED:
+        if self._cache is not None and stored_as and self._rank(value) < _N_STORED:
             stored = [(_key_of(stored_as, name, a), _as_bytes(a)) for name, a in outputs.items()]
             self._cache.write([(*pair, result.seconds) for pair in stored if len(pair[1])])
+
+    def _rank(self, value: float) -> int:
+        """Return the number of better trials in memory."""
+        with self._lock:
+            return sum(scores.value < value for scores in self._scores.values())
 
     def find(self, trial: BaseTrial) -> TrialScores | None:
         """Return the scores of a trial that are in memory; None if there are none."""

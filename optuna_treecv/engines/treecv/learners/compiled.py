@@ -497,6 +497,8 @@ class CompiledLearner(KernelTrainer):
             n_bytes = len(X.values) * (X.dtype.itemsize + 4) / len(X)
         # 1 is added because the number of bytes must not be 0 for rows without nonzeros.
         self.row_bytes: float = 1 + n_bytes * self.n_outputs
+        #: The names and the values of bound settings, encoded for keys as they are needed.
+        self.encoded: dict[str, tuple[bytes, bytes]] = {}
         # Whether all predictions of the estimator can be computed from outputs.
         self.has_outputs = hasattr(self.kind, "_outputs")
 
@@ -665,7 +667,10 @@ def settings_key(learner: CompiledLearner, n_seen: int, *but: str | None) -> byt
 
     The digest excludes the parameters whose names are in ``but``.
     """
-    bound = {
-        name: value for name, value in learner.bound_settings(n_seen).items() if name not in but
-    }
-    return digest(encode((learner.kind, *sorted(bound), *(bound[name] for name in sorted(bound)))))
+    bound, encoded = learner.bound_settings(n_seen), learner.encoded
+    names = sorted(name for name in bound if name not in but)
+    for name in names:
+        if name not in encoded:
+            encoded[name] = encode(name), encode(bound[name])
+    parts = [encoded[name][part] for part in range(2) for name in names]
+    return digest(b"(" + digest(encode(learner.kind), *parts))
