@@ -55,6 +55,7 @@ cdef extern from "moments8.h" nogil:
 
 
 cdef enum:
+    MAX_COLUMNS = 2048          # the largest number of columns, including padding
     BLOCK = 64                  # the number of rows of the smallest blocks whose moments are stored
 
 
@@ -123,13 +124,12 @@ cdef inline Moments moments_at(const Columns *columns, const unsigned char *memo
     return moments
 
 
-cdef inline double scale_factor(double n_seen, double mean, double variance) noexcept nogil:
-    """Return the inverse of a column's scale, by which its centred values are multiplied."""
+cdef inline double scale2(double n_seen, double mean, double variance, double is_scaled) noexcept nogil:
+    """Return the square of a column's scale, by whose inverse its centred values are multiplied."""
     cdef double small = n_seen * mean * DBL_EPSILON
-    cdef double factor = 1 / sqrt(variance)
     # A column whose variance is within its own rounding error counts as constant. This is never so if it is NaN.
     small = n_seen * DBL_EPSILON * variance + small * small
-    return 1 if variance <= small else factor
+    return 1 if (variance <= small) | (is_scaled == 0) else variance
 
 
 cdef inline inlined merge(
@@ -259,6 +259,28 @@ cdef inline inlined survey_missing(
     moments.count[0] += span.stop - span.start
 
 
+cdef inline inlined write_factors(
+    double n_seen,
+    const double *mean,         # IN, (width,), as the next three
+    const double *M2,
+    const double *centred,
+    const double *scaled,
+    Py_ssize_t width,
+    floating *shift,            # OUT, (width,)
+    floating *factor,           # OUT, (width,)
+) noexcept nogil:
+    """Write by what rows are shifted and multiplied."""
+    cdef double one_nth = 1 / n_seen
+    cdef double scales2[MAX_COLUMNS]
+    cdef Py_ssize_t j
+    # In one loop, GCC would divide only after a choice, and so take one column after the other.
+    for j in range(width):
+        shift[j] = <floating> (mean[j] * centred[j])
+        scales2[j] = scale2(n_seen, mean[j], M2[j] * one_nth, scaled[j])
+    for j in range(width):
+        factor[j] = <floating> (1 / sqrt(scales2[j]))
+
+
 cdef inline inlined survey_columns(
     const Columns *columns,
     Span span,
@@ -270,9 +292,8 @@ cdef inline inlined survey_columns(
     cdef const floating *X = <const floating *> columns.values
     cdef Py_ssize_t width = columns.width
     cdef Span piece
-    cdef Py_ssize_t j
     cdef const double *block
-    cdef double n_seen, one_nth, inverse_scale
+    cdef double n_seen
     if columns.imputes:
         survey_missing(columns, span, moments, <floating *> moments.filling)
         span.start = span.stop
@@ -287,12 +308,9 @@ cdef inline inlined survey_columns(
             merge_rows(X, width, piece, n_seen, moments.mean, moments.M2)
         moments.count[0] += piece.stop - piece.start
         span.start = piece.stop
-    n_seen = <double> moments.count[0]
-    one_nth = 1 / n_seen
-    for j in range(width):
-        inverse_scale = scale_factor(n_seen, moments.mean[j], moments.M2[j] * one_nth)
-        shift[j] = <floating> (moments.mean[j] * columns.centred[j])
-        factor[j] = <floating> (inverse_scale if columns.scaled[j] > 0 else 1)
+    write_factors(
+        <double> moments.count[0], moments.mean, moments.M2, columns.centred, columns.scaled, width, shift, factor
+    )
 
 
 cdef inline inlined survey_dense(const Columns *columns, Span span, unsigned char *memory) noexcept nogil:

@@ -21,6 +21,7 @@ import numpy as np
 
 from cython cimport floating
 from libc.math cimport NAN
+from libc.math cimport sqrt
 from libc.stdint cimport int32_t
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc
@@ -28,13 +29,14 @@ from libc.stdlib cimport free
 
 from optuna_treecv._kernels.moments cimport Blocks
 from optuna_treecv._kernels.moments cimport Columns
+from optuna_treecv._kernels.moments cimport MAX_COLUMNS
 from optuna_treecv._kernels.moments cimport Moments
 from optuna_treecv._kernels.moments cimport fill_with_ones
 from optuna_treecv._kernels.moments cimport pad_flags
 from optuna_treecv._kernels.moments cimport merge
 from optuna_treecv._kernels.moments cimport moments_at
 from optuna_treecv._kernels.moments cimport moments_bytes
-from optuna_treecv._kernels.moments cimport scale_factor
+from optuna_treecv._kernels.moments cimport scale2
 from optuna_treecv._kernels.moments cimport see_row
 from optuna_treecv._kernels.moments cimport survey_dense
 from optuna_treecv._kernels.rows cimport Sparse
@@ -52,14 +54,14 @@ from optuna_treecv.engines.treecv.kernels.tree cimport Learner
 
 
 cdef enum:
-    BUFFER_SIZE = 4096          # the number of values in the buffer for scaled rows, which fits in the L1 cache
+    BUFFER_SIZE = 2 * MAX_COLUMNS  # the number of values in the buffer for scaled rows, which fits in the L1 cache
     # The number of dense rows that are scaled at a time. It is small, because scaling waits for memory and training
     # does not: the CPU overlaps the training on some rows with the scaling of the next.
     DENSE_ROWS = 8
     SPARSE_ROWS = 32            # the largest number of sparse rows that are scaled at a time
 
 #: The largest number of values in a row, including padding: two rows fit in the buffer for scaled rows.
-MOST_NUMBERS: int = BUFFER_SIZE // 2
+MOST_NUMBERS: int = MAX_COLUMNS
 
 
 cdef struct Settings:
@@ -149,7 +151,6 @@ cdef inlined survey_sparse(
     cdef double *buffer = <double *> calloc(3 * width, sizeof(double))
     cdef double n_seen = <double> moments.count[0]
     cdef double m = <double> (span.stop - span.start)
-    cdef double inverse_scale
     cdef Py_ssize_t j
     if buffer == NULL:                                  # out of memory: NaN is better than a wrong scale
         for j in range(width):
@@ -160,8 +161,7 @@ cdef inlined survey_sparse(
     moments.count[0] += span.stop - span.start
     n_seen += m
     for j in range(width):
-        inverse_scale = scale_factor(n_seen, moments.mean[j], moments.M2[j] / n_seen)
-        factor[j] = <floating> (inverse_scale if scaled[j] > 0 else 1)
+        factor[j] = <floating> (1 / sqrt(scale2(n_seen, moments.mean[j], moments.M2[j] / n_seen, scaled[j])))
     free(buffer)
 
 
