@@ -2,6 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/boosters.py study [LIBRARY] [N_TRIALS] [DATA ...]
     OMP_NUM_THREADS=1 python benchmarks/boosters.py evaluation [LIBRARY] [N_REPEATS] [DATA ...]
+    OMP_NUM_THREADS=1 python benchmarks/boosters.py floor [LIBRARY] [N_REPEATS] [DATA ...]
     python benchmarks/boosters.py threads
 
 LIBRARY is "lightgbm" (the default), "xgboost" or "sklearn". A study has 20 trials of TPE over four
@@ -11,11 +12,13 @@ run in turns on one thread, and the seconds are those of the processor. Regret i
 winner on up to 20,000 withheld rows minus that of the winner without a pruner, in standard errors
 of the mean over the folds; TPE takes another path if trials are pruned, so a single seed says
 little (--seeds N). ``evaluation`` compares single evaluations of five candidates without a
-pruner, after one that has prepared the rows. ``threads`` compares threads for folds with those of
-the library.
+pruner, after one that has prepared the rows. ``floor`` shows which parts of them are LightGBM's
+own: updates, predictions of the test rows, and its metric. ``threads`` compares threads for folds
+with those of the library.
 """
 
 from argparse import ArgumentParser
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import product
@@ -307,6 +310,48 @@ def evaluations(library: str, n_repeats: int, names: list[str]) -> None:
         )
 
 
+def timed(name: str, seconds: Counter[str]) -> Callable[[], None]:
+    """Add the seconds of a method of Booster to ``seconds``; return a function that ends this."""
+    method = getattr(lightgbm.Booster, name)
+
+    def call(*args: Any, **options: Any) -> Any:
+        began = process_time()
+        try:
+            return method(*args, **options)
+        finally:
+            seconds[name] += process_time() - began
+
+    setattr(lightgbm.Booster, name, call)
+    return partial(setattr, lightgbm.Booster, name, method)
+
+
+def floor(n_repeats: int, names: list[str]) -> None:
+    """Print the seconds of evaluations, and of the parts of them that LightGBM does."""
+    for name in names:
+        X, y = rows(name)
+        for_ours, plain = ours(X, y, "lightgbm"), PLAIN["lightgbm"](X, y)
+        run(for_ours, optuna.pruners.NopPruner(), 1, 99)  # prepares the rows
+        for seed in range(3):
+            trial = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed)).ask()
+            suggested(trial, "lightgbm")
+            for repeat, (who, objective) in product(
+                range(n_repeats), (("ours", for_ours), ("lightgbm.cv", plain))
+            ):
+                seconds: Counter[str] = Counter()
+                methods = "update", "_Booster__inner_predict", "_Booster__inner_eval"
+                ends = [timed(method, seconds) for method in methods]
+                study = optuna.create_study()
+                value = trial.params["colsample_bytree"] - 1e-9 * repeat
+                study.enqueue_trial(trial.params | {"colsample_bytree": value})
+                began = process_time()
+                study.optimize(objective, n_trials=1)
+                whole = process_time() - began
+                for end in ends:
+                    end()
+                parts = ", ".join(f"{part} {seconds[part]:.2f}" for part in methods)
+                print(f"{name} {seed} {who:11} {whole:.2f} s: {parts}", flush=True)
+
+
 def threads(n_repeats: int) -> None:
     """Print the wall seconds of 5 folds, by the threads of folds and of the library."""
     n_cores = cpu_count()
@@ -337,7 +382,7 @@ def threads(n_repeats: int) -> None:
 def main() -> None:
     """Print the seconds of both for each data set."""
     parser = ArgumentParser()
-    parser.add_argument("what", choices=["study", "evaluation", "threads"])
+    parser.add_argument("what", choices=["study", "evaluation", "floor", "threads"])
     parser.add_argument("library", nargs="?", default="lightgbm", choices=SPACES)
     parser.add_argument("number", nargs="?", default=0, type=int)
     parser.add_argument("data", nargs="*", default=DATA)
@@ -345,6 +390,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.what == "study":
         studies(given.library, given.number or 20, given.data, given.seeds)
+    elif given.what == "floor":
+        floor(given.number or 2, given.data)
     elif given.what == "threads":
         threads(given.number or 5)
     else:

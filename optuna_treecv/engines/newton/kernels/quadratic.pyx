@@ -5,8 +5,8 @@ import numpy as np
 from optuna_treecv._kernels.vec8 cimport dispatched
 
 
-cdef enum:
-    MAX_SWEEPS = 20_000         # over all coefficients, or over those that are not 0
+# The largest number of sweeps, over all coefficients or over those that are not 0.
+cdef int MAX_SWEEPS = 20_000
 
 # Sweeps end when none of their steps decreases the function by more than this share of the total decrease.
 cdef double TOLERANCE = 1e-8
