@@ -71,6 +71,7 @@ cdef enum:
     COLUMNS_AHEAD = 8           # the prefetch distance, in columns, when columns are saved in the undo log
     MAX_WORDS = 32              # zeros are skipped in rows of up to this many times 64 columns
     ROWS_TO_COUNT = 1024        # the number of rows whose nonzeros are counted
+    ROWS_OF_RUN = 64            # as many of them follow each other
     NONZEROS_COST = 4           # reading a nonzero alone takes as long as reading this many values of a whole row
     OUTPUTS_AHEAD = 16          # the prefetch distance, in rows, of the memory that outputs are written to
 
@@ -133,13 +134,16 @@ cdef inline bint has_many_zeros(
     const double *is_filled,    # as in ``count_nonzeros``
 ) noexcept nogil:
     """Return whether it is faster to read only the nonzeros of dense rows, as far as some of the rows tell."""
+    cdef Py_ssize_t n_runs = ROWS_TO_COUNT // ROWS_OF_RUN
     cdef Py_ssize_t n_seen = min(n_rows, ROWS_TO_COUNT)
     cdef Py_ssize_t n = 0
     cdef Py_ssize_t i, begin
     if learner.sparse.indptr != NULL or learner.width > 64 * MAX_WORDS:
         return False
     for i in range(n_seen):
-        begin = i * n_rows // n_seen * learner.width
+        begin = i * learner.width
+        if n_rows > ROWS_TO_COUNT:          # runs of rows, because rows in files are read in pages
+            begin = (i // ROWS_OF_RUN * (n_rows // n_runs) + i % ROWS_OF_RUN) * learner.width
         if learner.itemsize == 8:
             n += count_nonzeros(<const double *> learner.dense.values + begin, learner.width, is_filled)
         else:
