@@ -79,6 +79,19 @@ def estimator_of(trial: optuna.Trial, is_regression: bool, is_odd: bool) -> Any:
     return AveragedSGDClassifier("log_loss", **options)
 
 
+def cross_validation_of(X: Any, y: np.ndarray, scoring: str, seed: int) -> CrossValidation:
+    """Return a cross-validation with reports in the first pass."""
+    settings = Settings(
+        stratify=scoring == "error",
+        method="treecv",
+        scoring=scoring,
+        random_state=seed,
+        report="progressive",
+        row_losses=True,
+    )
+    return CrossValidation.of(X, y, settings)
+
+
 def sequence(
     cross_validation: CrossValidation,
     sampler: optuna.samplers.BaseSampler,
@@ -121,15 +134,7 @@ def main() -> None:
         for sampler in (optuna.samplers.RandomSampler, optuna.samplers.TPESampler):
             found = []
             for seed in range(SEEDS):
-                settings = Settings(
-                    stratify=not is_regression,
-                    method="treecv",
-                    scoring=scoring,
-                    random_state=seed,
-                    report="progressive",
-                    row_losses=True,
-                )
-                cross_validation = CrossValidation.of(X, y, settings)
+                cross_validation = cross_validation_of(X, y, scoring, seed)
                 trials, error = sequence(
                     cross_validation, sampler(seed=seed), is_regression, seed % 2
                 )

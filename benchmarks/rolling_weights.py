@@ -25,9 +25,7 @@ import pruning
 from optuna_treecv import AveragedSGDClassifier
 from optuna_treecv import AveragedSGDRegressor
 from optuna_treecv import RacingPruner
-from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.row_scores import RowScores
-from optuna_treecv.core.settings import Settings
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.study.race import RaceLosses
 
@@ -71,16 +69,8 @@ def main() -> None:
             scoring = "squared_error" if is_regression else "error"
             pruning.LOSSES = RaceLosses(make_scoring(scoring).first, None, needs_bounds=False)
             for seed in range(SEEDS):
-                settings = Settings(
-                    stratify=not is_regression,
-                    method="treecv",
-                    scoring=scoring,
-                    random_state=seed,
-                    report="progressive",
-                    row_losses=True,
-                )
                 weigh(None)
-                cross_validation = CrossValidation.of(X, y, settings)
+                cross_validation = futility.cross_validation_of(X, y, scoring, seed)
                 sampler = optuna.samplers.RandomSampler(seed=seed)
                 trials, error = futility.sequence(
                     cross_validation, sampler, is_regression, seed % 2 == 1

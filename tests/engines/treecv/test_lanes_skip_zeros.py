@@ -35,7 +35,7 @@ def one_hot_rows(dtype, n_classes, n_features, n_rows=80):
     return X.astype(dtype), y
 
 
-def told(learner, plan, n_models):
+def outputs_of(learner, plan, n_models):
     """Return out-of-fold outputs, and outputs of each row before the model is trained on it."""
     out = np.full((n_models * plan.n_rows, learner.n_outputs), 7, learner.dtype)
     learner.walk_subtree(plan, plan.root, learner.start(), out)
@@ -64,10 +64,10 @@ def test_each_lane_is_what_it_is_alone(
     weights = np.random.default_rng(0).choice([0.5, 1.0, 3.0], len(y)) if is_weighed else None
     learners = learners_of(FAMILIES[family], X, y, weights)
     plan = Partition(len(y), cv, None, True, 5)
-    alone = np.concatenate([told(learner, plan, 1) for learner in learners], axis=1)
+    alone = np.concatenate([outputs_of(learner, plan, 1) for learner in learners], axis=1)
     n_times = min(n_times, Lanes.max_learners(learners[0]) // len(learners))
-    found = told(Lanes(learners * n_times), plan, n_times * len(learners))
-    assert_same_bits(found, np.tile(alone, (1, n_times, 1, 1)))
+    together = outputs_of(Lanes(learners * n_times), plan, n_times * len(learners))
+    assert_same_bits(together, np.tile(alone, (1, n_times, 1, 1)))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -94,22 +94,22 @@ def test_what_overflows_shows_in_rows_with_a_zero_there(model, n_classes):
     of_one[3, 5] = 1
     n_hidden = 0
     for rows, labels in ((X, y), (of_one, np.arange(40) % n_classes)):
-        some = [
+        estimators = [
             model(alpha=0.0, step_size=eta, fit_intercept=False)
             for eta in np.geomspace(1e305, 1.7e308, 17)
         ]
-        for one in some:
+        for estimator in estimators:
             if model is AveragedSGDClassifier:
-                one.set_params(loss="log_loss", average=False)
+                estimator.set_params(loss="log_loss", average=False)
             else:
-                one.set_params(initial_batch_size=4, inner_steps=10**6)
+                estimator.set_params(initial_batch_size=4, inner_steps=10**6)
         plan = Partition(len(labels), 5, None, False, 5)
-        learners = learners_of(some, rows, labels)
+        learners = learners_of(estimators, rows, labels)
         with np.errstate(all="ignore"):
-            alone = np.concatenate([told(learner, plan, 1) for learner in learners], axis=1)
-            found = told(Lanes(learners), plan, len(learners))
+            alone = np.concatenate([outputs_of(learner, plan, 1) for learner in learners], axis=1)
+            together = outputs_of(Lanes(learners), plan, len(learners))
         finite = np.isfinite(alone).all(axis=-1)  # one class may make all of them NaN, as in CSR
-        assert np.array_equal(np.isfinite(found).all(axis=-1), finite)
-        assert_same_bits(found[finite], alone[finite])
+        assert np.array_equal(np.isfinite(together).all(axis=-1), finite)
+        assert_same_bits(together[finite], alone[finite])
         n_hidden += np.isnan(alone[0][:, (rows == 0).all(axis=1)]).sum()
     assert n_hidden > 0
