@@ -22,7 +22,9 @@ import tempfile
 SECONDS = 180
 CALLS = re.compile(
     r"\b(GridSearchCV|RandomizedSearchCV|cross_val\w+|LassoCV|ElasticNetCV|Ridge(Classifier)?CV|"
-    r"LogisticRegressionCV|SequentialFeatureSelector)\b"  # which calls cross_val_score
+    r"LogisticRegressionCV|SequentialFeatureSelector|RFE(CV)?|learning_curve|LearningCurveDisplay|"
+    r"validation_curve|ValidationCurveDisplay|permutation_test_score|CalibratedClassifierCV|"
+    r"TunedThresholdClassifierCV|StackingClassifier|StackingRegressor)\b"
 )
 LINE = re.compile(
     r"  (?P<call>\w+ of \w+(, \d+ times)?): (?P<ours>\S+) s \(scikit-learn: (?P<theirs>\S+) s; "

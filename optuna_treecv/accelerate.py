@@ -14,6 +14,7 @@ In a notebook, call ``install`` before the first import from scikit-learn.
 """
 
 from argparse import ArgumentParser
+from argparse import RawDescriptionHelpFormatter
 from argparse import REMAINDER
 from collections.abc import Iterable
 from itertools import groupby
@@ -55,6 +56,14 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (linear_model, "LogisticRegressionCV", stand_ins),
     (_ridge, "GridSearchCV", stand_ins),
 ]
+
+_EXAMPLES = """\
+examples:
+  python -m optuna_treecv.accelerate train.py --rows 10000
+      run train.py with its arguments, and list the calls that were replaced
+  python -m optuna_treecv.accelerate --check train.py
+      also compare the scores and times with those of scikit-learn
+"""
 
 
 def install(*, check: bool = False) -> None:
@@ -133,12 +142,14 @@ def _lines(calls: Iterable[Call]) -> Iterable[str]:
         yield f"  {name} of {estimator}{times}: {duration}, {explanation}{remarks}"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
+def make_parser() -> ArgumentParser:
+    """Create the parser of the command line."""
     parser = ArgumentParser(
         prog="python -m optuna_treecv.accelerate",
         description="Run a script with the searches and cross-validations of optuna_treecv in "
         "place of scikit-learn's, if they give the scores of converged fits.",
+        epilog=_EXAMPLES,
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--check",
@@ -147,6 +158,12 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("script", help="the Python file to run")
     parser.add_argument("arguments", nargs=REMAINDER, help="the arguments of the script")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = make_parser()
     options = parser.parse_args(arguments)
     script = Path(options.script)
     if not script.is_file():

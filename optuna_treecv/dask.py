@@ -42,6 +42,8 @@ from optuna_treecv.rows.distributed import RemoteRows
 from optuna_treecv.rows.sources import features
 from optuna_treecv.rows.sources import without_targets
 
+__all__ = ["DaskRows"]
+
 # The number of seconds between checks of the cluster while no result arrives.
 _CHECK_SECONDS = 1.0
 

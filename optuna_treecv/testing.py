@@ -55,6 +55,8 @@ from optuna_treecv.scoring.metrics import pooled
 from optuna_treecv.search.search_cv import TreeCVSearchCV
 from optuna_treecv.study.functions import treecv_objective
 
+__all__ = ["EngineContract", "LearnerContract"]
+
 _SEED = 5
 
 _METRICS: dict[str, Callable[[Any, Any], float]] = {

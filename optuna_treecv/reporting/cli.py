@@ -35,6 +35,20 @@ from optuna_treecv.storage.evaluations import read_evaluations
 from optuna_treecv.storage.model_store import DEFAULT_MAX_BYTES
 from optuna_treecv.storage.model_store import evict
 
+_EXAMPLES = """\
+examples:
+  optuna-treecv explain studies.db --store folds.db
+      print the results of the only study in studies.db
+  optuna-treecv report studies.db --store folds.db --html report.html
+      write them to a page, with figures
+  optuna-treecv store folds.db
+      show the tables and studies of a store
+  optuna-treecv store folds.db --max-bytes 100MB
+      delete shared models until they take at most 100 MB
+  optuna-treecv store postgresql://user@host/name --forget-study ridge
+      delete the evaluations of a study
+"""
+
 _UNITS = ["b", "kb", "mb", "gb", "tb"]
 
 
@@ -42,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     try:
         try:
-            options = _parser().parse_args(arguments)
+            options = make_parser().parse_args(arguments)
             options.run(options)
         finally:
             sys.stdout.flush()
@@ -57,9 +71,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Create the parser of the command."""
     parser = argparse.ArgumentParser(
-        prog="optuna-treecv", description="Explain a study, or show and clean up its store."
+        prog="optuna-treecv",
+        description="Explain a study, or show and clean up its store.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--version", action="version", version=f"%(prog)s {version('optuna-treecv')}"
