@@ -417,7 +417,7 @@ def all_values(work: Work, X: Any, y: np.ndarray) -> np.ndarray:
     results = tree_cross_validate_many(work.models, X, y, cv=KFold(work.k), scoring=work.scoring)
     methods = {result.method for result in results}
     if "fit" in methods:
-        print(f"    fits: {next(result.why for result in results if result.method == 'fit')}")
+        print(f"    fits: {next(result.reason for result in results if result.method == 'fit')}")
     return np.array([result.test_score for result in results])
 
 

@@ -358,7 +358,7 @@ class EngineContract:
     def test_the_engine_is_chosen(self) -> None:
         """Check that ``method="auto"`` takes the engine."""
         result = tree_cross_validate(self.make_estimator(), *self.make_data(), cv=5)
-        assert result.method == self.method, result.why
+        assert result.method == self.method, result.reason
 
     def test_scores_equal_those_of_fits(self) -> None:
         """Check the scores over folds, groups, overlapping splits, a hold-out and time series."""

@@ -392,7 +392,7 @@ def facts(result: Any, subject: Subject) -> Fields:
     """Return what a result says."""
     found: Fields = {
         "method": result.method,
-        "reason": category(result.why),
+        "reason": category(result.reason),
         "scores": numbers(result.test_score, subject),
         "updates": f"{result.n_updates}/{result.n_updates_saved}/{result.n_updates_standard}",
     }

@@ -21,7 +21,7 @@ for estimator in [
     GaussianNB(),
 ]:
     result = tree_cross_validate(estimator, X, y, cv=5)
-    print(f"{type(estimator).__name__:22} {result.method:9} {result.why}")
+    print(f"{type(estimator).__name__:22} {result.method:9} {result.reason}")
 for options in [{}, {"n_epochs": 5}]:
     result = tree_cross_validate(SGDClassifier(), X, y, cv=5, **options)
-    print(f"{'SGDClassifier':22} {result.method:9} {result.why}")
+    print(f"{'SGDClassifier':22} {result.method:9} {result.reason}")

@@ -19,6 +19,7 @@ from optuna_treecv.core.engine import TreeProgress
 from optuna_treecv.core.engine import Work
 from optuna_treecv.core.repeat import Repeat
 from optuna_treecv.core.run import Precomputed
+from optuna_treecv.core.run import progress_bar
 from optuna_treecv.core.run import Run
 from optuna_treecv.types import Array
 
@@ -66,9 +67,12 @@ def _evaluate_group(runs: Sequence[Run], number: int, are_leased: bool) -> bool:
     sinks = [run.sink(repeat, result.cost) for run, result in zip(runs, results, strict=True)]
     bound = [run.results(repeat).bound for run in runs]
     work = Work(candidates, sinks, repeat, range(repeat.cut.n_folds), watch, bound)
+    bar = progress_bar(runs[0], len(runs) * repeat.cut.n_folds)
     try:
-        with closing(plan.evaluate(work)) as events:
+        with closing(bar), closing(plan.evaluate(work)) as events:
             for event in events:
+                if isinstance(event, TestedFolds):
+                    bar.update(event.folds.n_folds)
                 assert not isinstance(event, ModelSum | TreeProgress)  # not in batches
                 _add_event(runs[event.candidate], repeat, results[event.candidate], event)
     except ConnectionError:

@@ -22,6 +22,7 @@ from optuna_treecv.core.intervals import Scores
 from optuna_treecv.core.settings import warn_caller
 from optuna_treecv.types import Array
 from optuna_treecv.types import Estimator
+from optuna_treecv.types import Opaque
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +251,7 @@ class CVResult:
     method : {"exact", "newton", "neighbors", "kernel", "boosting", "bagging", "forest", \
             "treecv", "chain", "fit", "standard", "holdout", "progressive"}
         How the folds were evaluated. "chain" is the form of "treecv" for time series splitters.
-    why : str
+    reason : str
         The reason why "auto" has chosen this method; "" if the user has chosen the method.
     n_folds : int
         The number of folds per repeat.
@@ -280,7 +281,7 @@ class CVResult:
     scores: dict[str, Score]
     row_losses: Array | None
     method: str
-    why: str
+    reason: str
     n_folds: int
     n_updates: int
     n_updates_saved: int
@@ -492,6 +493,10 @@ class CVResult:
             raise self._kfold_estimator
         return self._kfold_estimator
 
+    @property
+    def _method_in_words(self) -> str:
+        return f"method={self.method!r}{self.reason and f', because {self.reason}'}"
+
     def _repr_html_(self) -> str:
         """Return the display for notebooks."""
         names = list(self.scores)
@@ -504,7 +509,7 @@ class CVResult:
             rows["95 % interval"] = f"{interval.low:.6g} to {interval.high:.6g}"
             rows["target of the interval"] = interval.target
         rows["folds"] = f"{self.n_folds:,}"
-        rows["evaluated by"] = f"method={self.method!r}{self.why and f', because {self.why}'}"
+        rows["evaluated by"] = self._method_in_words
         if self.n_updates and self.n_updates_standard > self.n_updates:
             rows["rows trained on"] = (
                 f"{self.n_updates:,}; k separate trainings: {self.n_updates_standard:,}"
@@ -514,13 +519,35 @@ class CVResult:
         strip = svg_strip(self.test_score, self.mean, self.std_error)
         return html_table(f"CVResult: {', '.join(names)}", rows, strip)
 
+    def __setstate__(self, state: dict[str, Opaque]) -> None:
+        """Restore a pickle. In earlier versions, ``reason`` was named ``why``."""
+        if "why" in state:
+            state = {**state, "reason": state["why"]}
+        vars(self).update(state)
+
+    def __str__(self) -> str:
+        """Return the scores with their standard errors, the method and the cost."""
+        n_scores = len(self.test_score)
+        of_folds = f"of {n_scores} folds" if n_scores == self.n_folds else f"of {n_scores} scores"
+        lines = []
+        for name, score in self.scores.items():
+            error = "" if score.std_error is None else f" ± {score.std_error:.2g} (standard error)"
+            lines.append(f"{name}: {score.mean:.6g}{error}, mean {of_folds}")
+        lines.append(self._method_in_words)
+        cost = f"{self.seconds + self.seconds_prepare:.3g} seconds"
+        if self.n_updates and self.n_updates_standard > self.n_updates:
+            cost += f"; trained on {self.n_updates:,} rows instead of {self.n_updates_standard:,}"
+        if self.diverged_folds:
+            cost += f"; {self.diverged_folds} folds diverged"
+        return "\n".join([*lines, cost])
+
     def __repr__(self) -> str:
         """Return all attributes except the fold scores, which may be very long."""
         several = ""
         if len(self.scores) > 1:
             means = (f"{name!r}: {score.mean:.6g}" for name, score in self.scores.items())
             several = f"    scores=<{', '.join(means)}>,\n"
-        why = f"    why={self.why!r},\n" if self.why and self.method == "fit" else ""
+        reason = f"    reason={self.reason!r},\n" if self.reason and self.method == "fit" else ""
         trees = ""
         if self.curve is not None and len(self.curve.n_trees) > 1:
             trees = f" curve=<best: {self.curve.best} trees>,"
@@ -529,7 +556,7 @@ class CVResult:
         return (
             f"CVResult(mean={self.mean:.6g}, {_spread(self.std, self.std_error)}, "
             f"method={self.method!r}, n_folds={self.n_folds},{trees}\n"
-            f"{several}{why}"
+            f"{several}{reason}"
             f"    test_score=<{len(self.test_score)} scores>, n_updates={self.n_updates}, "
             f"n_updates_saved={self.n_updates_saved}, "
             f"n_updates_standard={self.n_updates_standard},\n"

@@ -24,6 +24,7 @@ from time import perf_counter
 from typing import TypeVar
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from optuna_treecv.caching.caches import ArrayThenCount
 from optuna_treecv.caching.caches import StoredModelCache
@@ -65,6 +66,9 @@ from optuna_treecv.types import Estimator
 T = TypeVar("T")
 
 RESPONSE_METHODS = ("predict", "decision_function", "predict_proba", "score_samples")
+
+# The number of seconds of an evaluation before its progress bar appears.
+_SECONDS_WITHOUT_BAR = 2.0
 
 
 @dataclass(eq=False)
@@ -160,6 +164,7 @@ class Run:
         self.errors: dict[int, Exception] = {}
         self._costs: list[Cost] = []
         self._models: list[ModelSum] = []
+        self._bar: tqdm | None = None
 
     def with_estimator(self, estimator: Estimator) -> "Run":
         """Return a run of another candidate by the same plan; check its parameters."""
@@ -285,7 +290,12 @@ class Run:
         def take(event: TestedFolds) -> None:
             self.store(repeat, event, event.n_needed, event.seconds or 0.0)
 
-        return Sink(cost, self.may_recur, partial(setattr, self, "curve"), take)
+        return Sink(cost, self.may_recur, self._set_curve, take)
+
+    def _set_curve(self, curve: Curve) -> None:
+        self.curve = curve
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"{curve.n_trees[-1]} trees")
 
     def _finish_repeat(self, repeat: Repeat) -> None:
         """Write pending results; release the prepared rows of all repeats but the first."""
@@ -319,6 +329,7 @@ class Run:
             cost, ends = Cost(), deque(part.last for part in repeat.parts)
             self._costs.append(cost)
             first_watch = watch if repeat.number == 0 else None
+            self._bar = bar = progress_bar(self, repeat.cut.n_folds)
             try:
                 # This prepares the rows, whose seconds are counted separately.
                 self.results(repeat)
@@ -327,12 +338,14 @@ class Run:
                         if not isinstance(event, TestedFolds):
                             yield event
                             continue
+                        bar.update(event.folds.last - bar.n)
                         while ends and ends[0] <= event.folds.last:
                             self.book.reveal(repeat, ends.popleft())
                             yield n_parts
                             n_parts += 1
                             self.book.begin_part()
             finally:
+                bar.close()
                 self._finish_repeat(repeat)
         self._check_scores()
 
@@ -549,7 +562,7 @@ class Run:
             scores=scores,
             row_losses=self.book.row_losses() if self.book.is_complete else None,
             method=self.method_name,
-            why=self.reason,
+            reason=self.reason,
             n_folds=cross_validation.n_folds,
             n_updates=cost.n_updates,
             n_updates_saved=max(0, cost.n_needed - cost.n_updates),
@@ -651,6 +664,18 @@ class Run:
     def fit(self) -> Estimator:
         """Return the estimator, fitted on all rows."""
         return self.plan.fit(self.estimator)
+
+
+def progress_bar(run: Run, n_folds: int) -> tqdm:
+    """Return a bar of folds, which appears after some seconds if ``verbose`` is positive."""
+    return tqdm(
+        desc=name_of(run.estimator),
+        total=n_folds,
+        unit="fold",
+        leave=False,
+        delay=_SECONDS_WITHOUT_BAR,
+        disable=run.request.settings.verbose == 0,
+    )
 
 
 class FoldsFailed(Exception):

@@ -150,8 +150,8 @@ class Settings:
         from scratch of one pass each, the baseline of the paper; for decision trees, k trees that
         are grown one by one. "holdout" is "auto" on the first fold alone. "progressive" is
         progressive validation: one pass, in which each row after the first eighth is tested before
-        the model learns it. ``CVResult.method`` is the method that was used, and ``CVResult.why``
-        the reason for it.
+        the model learns it. ``CVResult.method`` is the method that was used, and
+        ``CVResult.reason`` the reason for it.
     n_repeats : int, default=1
         The number of times that cross-validation is repeated, at most 10,000; the scores are
         averaged. If ``cv`` is an int, a float or "loo", repeats differ in how the rows are
@@ -228,7 +228,8 @@ class Settings:
         The folder for the file of prepared rows, which is deleted when the process ends. None
         means the system's folder for temporary files.
     verbose : int, default=0
-        If positive, print the progress and the remaining time every few seconds while prepared
+        If positive, show a progress bar of the folds of an evaluation that takes more than two
+        seconds, and print the progress and the remaining time every few seconds while prepared
         rows are read from a file.
     report : {None, "auto", "progressive", "blocks", "trees", "folds", "mean"}, default=None
         Which scores to pass to ``trial.report`` for pruning; there are at most 32 reports per

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
+from tqdm.auto import tqdm
 
 from optuna_treecv.rows.checks import memmap_behind
 from optuna_treecv.rows.layout import SparseRows
@@ -266,7 +267,7 @@ class Progress:
 
 
 def _print(line: str) -> None:
-    print(f"[optuna_treecv] {line}", flush=True)
+    tqdm.write(f"[optuna_treecv] {line}")  # above progress bars
 
 
 class RowFile(ABC):

@@ -174,8 +174,8 @@ class TreeCVSearchCV(BaseSearchCV):
         fold, so ``method`` must be "auto" or "fit".
     verbose : int, default=0
         0: only warnings. 1 and 2: also the messages of Optuna, at the level set by
-        ``optuna.logging``, and the progress of reading files. 3 and more: also the scores of each
-        fold.
+        ``optuna.logging``, and the progress of long evaluations. 3 and more: also the scores of
+        each fold.
     progress : bool, default=False
         Whether to show a progress bar.
 

@@ -167,7 +167,7 @@ class Choice(HasInterval):
         The trial numbers of the candidates whose confidence interval of the difference contains 0.
     n_trials : int
         The number of complete trials from which the trial was chosen.
-    left_out : list of int
+    unscored : list of int
         The numbers of trials that may be equally good but whose fold scores are unknown.
     honest : Honest or None
         The score of the chosen trial, corrected for the choice. None if the required scores are
@@ -181,7 +181,7 @@ class Choice(HasInterval):
     within_one_se: list[int]
     not_distinguishable: list[int]
     n_trials: int
-    left_out: list[int]
+    unscored: list[int]
     honest: Opaque = None
 
     @property
@@ -218,7 +218,7 @@ class Choice(HasInterval):
             "best trial": self.best.number,
             "within one standard error of it": _shorten(self.within_one_se),
             "not distinguishable from it": _shorten(self.not_distinguishable),
-            "unknown scores": _shorten(self.left_out) if self.left_out else None,
+            "unknown scores": _shorten(self.unscored) if self.unscored else None,
         }
         return html_table(f"Choice: trial {self.trial.number}", rows)
 
@@ -230,8 +230,8 @@ class Choice(HasInterval):
             f"    best_number={self.best_number}, within_one_se={_shorten(self.within_one_se)}, "
             f"not_distinguishable={_shorten(self.not_distinguishable)}, n_trials={self.n_trials},",
         ]
-        if self.left_out:
-            lines.append(f"    left_out={_shorten(self.left_out)},")
+        if self.unscored:
+            lines.append(f"    unscored={_shorten(self.unscored)},")
         if interval is not None:
             lines.append(f"    low={self.low:.6g}, high={self.high:.6g},")
             lines.append(f"    interval=<{interval.note or interval.method}>,")
@@ -302,7 +302,7 @@ def choice_of(contest: Contest, rule: Rule, simpler: Simpler | None, level: floa
         within_one_se=within_one_se,
         not_distinguishable=not_distinguishable,
         n_trials=len(contest.trials),
-        left_out=[x.number for x in unscored],
+        unscored=[x.number for x in unscored],
     )
 
 

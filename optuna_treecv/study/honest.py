@@ -112,7 +112,7 @@ class Honest(HasInterval):
     n_contenders : int
         The number of trials that might have been chosen. The others are worse by more than the
         noise.
-    left_out : list of int
+    unscored : list of int
         The numbers of trials that might have been chosen but whose outputs are unknown. If there
         are any, the correction is too small.
     note : str
@@ -130,7 +130,7 @@ class Honest(HasInterval):
     trial: FrozenTrial
     by: str
     n_contenders: int
-    left_out: list[int]
+    unscored: list[int]
     note: str
 
     @property
@@ -139,20 +139,19 @@ class Honest(HasInterval):
         return self.trial.number
 
     def __setstate__(self, state: dict[str, Opaque]) -> None:
-        """Restore a pickle. In earlier versions, ``n_contenders`` was named ``n_trials``."""
-        if "n_trials" in state:
-            state = {**state, "n_contenders": state["n_trials"]}
-        vars(self).update(state)
+        """Restore a pickle. Some attributes had other names in earlier versions."""
+        former = {"n_trials": "n_contenders", "left_out": "unscored"}
+        vars(self).update({former.get(name, name): value for name, value in state.items()})
 
     def __repr__(self) -> str:
         """Return all attributes in a few lines."""
-        left_out = f", left_out={self.left_out}" if self.left_out else ""
+        unscored = f", unscored={self.unscored}" if self.unscored else ""
         note = f",\n    note={self.note!r}" if self.note else ""
         return (
             f"Honest(mean={self.mean:.6g}, low={self.low:.6g}, high={self.high:.6g}, "
             f"level={self.level:g},\n"
             f"    value={self.value:.6g}, trial_number={self.trial_number}, by={self.by!r}, "
-            f"n_contenders={self.n_contenders}{left_out}{note})"
+            f"n_contenders={self.n_contenders}{unscored}{note})"
         )
 
 
@@ -275,7 +274,7 @@ def correction_of(
         by_rank = sorted(range(len(contenders)), key=lambda at: order(contenders[at]))
         choose = choose_simplest(losses, np.argsort(by_rank))
     indices = {trial.number: index for index, trial in enumerate(contenders)}
-    left_out = [trial.number for trial in contending if trial.number not in indices]
+    unscored = [trial.number for trial in contending if trial.number not in indices]
     chosen = indices[choice.trial.number]
     if reason := reason_not_exchangeable(losses, tested, chosen):
         raise ValueError(
@@ -283,7 +282,7 @@ def correction_of(
             "evaluate the chosen model on later rows that the study has not used."
         )
     compute_mean = partial(out_of_bag_mean, losses, choose, chosen)
-    return choice, contenders, left_out, losses, compute_mean
+    return choice, contenders, unscored, losses, compute_mean
 
 
 def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: float) -> Honest:
@@ -291,12 +290,12 @@ def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: 
 
     The arguments are as for ``correction_of``.
     """
-    choice, trials, left_out, losses, compute_mean = correction_of(contest, rule, simpler, level)
+    choice, trials, unscored, losses, compute_mean = correction_of(contest, rule, simpler, level)
     run = contest.run
     assert run is not None
     mean, chosen = compute_mean(), trials.index(choice.trial)
     interval = interval_around(run, losses, chosen, mean, "the chosen trial", level)
-    note = " ".join(_notes(losses, chosen, left_out))
+    note = " ".join(_notes(losses, chosen, unscored))
     if note:
         warn_caller(f"honest: {note[:1].lower()}{note[1:]}")
     return Honest(
@@ -306,7 +305,7 @@ def honest_of(contest: Contest, rule: RuleName, simpler: Simpler | None, level: 
         trial=choice.trial,
         by=losses.by,
         n_contenders=len(trials),
-        left_out=left_out,
+        unscored=unscored,
         note=note,
     )
 
@@ -387,10 +386,10 @@ def corrected_by_folds(contest: Contest | None, sign: int) -> float | None:
     return sign * out_of_bag_mean(losses, choose_best, contenders.index(best))
 
 
-def _notes(losses: Losses, chosen: int, left_out: Sequence[int]) -> Iterator[str]:
+def _notes(losses: Losses, chosen: int, unscored: Sequence[int]) -> Iterator[str]:
     """Yield the reasons why a correction may be misleading, as sentences."""
-    if left_out:
-        numbers = f"{', '.join(map(str, left_out[:8]))}{', ...' if len(left_out) > 8 else ''}"
+    if unscored:
+        numbers = f"{', '.join(map(str, unscored[:8]))}{', ...' if len(unscored) > 8 else ''}"
         yield (
             f"The row and fold scores of trials {numbers} are unknown, so the correction is too "
             "small; use a store, or row_losses=True in treecv_objective, to keep the scores."

@@ -91,6 +91,16 @@ class TreeCVObjective:
             rows["steps"] = "; ".join(step.strip() for step in steps)
         return html_table("TreeCVObjective", rows)
 
+    def __str__(self) -> str:
+        """Return the scores and folds, the search space, and how a trial is evaluated."""
+        if self.evaluator.space.example is None:
+            return repr(self)
+        names = self.evaluator.run_at(None).request.scoring.optimized_names
+        goals = map(" ".join, zip(self.directions, names, strict=True))
+        folds = self.evaluator.cross_validation.folds_in_words
+        searched = (f"searched: {name}, {axis}" for name, axis in self.param_distributions.items())
+        return "\n".join([f"{', '.join(goals)} over {folds}", *searched, self.explain()])
+
     def __repr__(self) -> str:
         """Return a short description of the search."""
         example, direction = self.evaluator.space.example, ", ".join(self.directions)

@@ -127,7 +127,7 @@ def test_a_candidate_that_fails_in_a_batch_leaves_the_others_alone(run_of):
     np.testing.assert_array_equal(results[0].test_score, np.arange(4) + 1.0)
     np.testing.assert_array_equal(results[2].test_score, np.arange(4) + 3.0)
     np.testing.assert_allclose(results[1].test_score, fits(-1.0))
-    assert results[1].why == "it is lost"
+    assert results[1].reason == "it is lost"
 
 
 def test_folds_of_before_a_failure_are_dropped_or_stay(run_of):

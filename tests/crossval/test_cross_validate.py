@@ -19,6 +19,8 @@ from sklearn import config_context
 from sklearn.base import is_classifier
 from sklearn.base import is_regressor
 from sklearn.datasets import load_digits
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import hinge_loss
@@ -46,6 +48,7 @@ from optuna_treecv import StreamingSVRGClassifier
 from optuna_treecv import StreamingSVRGRegressor
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
+from optuna_treecv import tree_cross_validate_many
 from optuna_treecv._kernels.order import derive_seed
 from optuna_treecv.core.cross_validation import CrossValidation
 from optuna_treecv.core.settings import Settings
@@ -662,13 +665,47 @@ def test_a_result_is_shown_in_three_lines(binary):
     assert len(shown.splitlines()) == 3 and max(map(len, shown.splitlines())) < 100
     assert f"mean={result.mean:.6g}, std=" in shown and "<249 scores>" in shown
     # There is one score, it is not pooled, and nothing is slow.
-    hidden = {"scores", "row_losses", "why", "curve", "_name", "_kfold_estimator"}
+    hidden = {"scores", "row_losses", "reason", "curve", "_name", "_kfold_estimator"}
     assert all(f"{name}=" in shown for name in vars(result).keys() - hidden)
     fitted = repr(tree_cross_validate(DecisionTreeClassifier(), X, y, cv=3))
-    why = "models of DecisionTreeClassifier are not computed from sums over rows"
-    assert f"    why={why!r}" in fitted
+    reason = "models of DecisionTreeClassifier are not computed from sums over rows"
+    assert f"    reason={reason!r}" in fitted
     wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
     assert "mean=inf, std=None" in repr(tree_cross_validate(wild, X, y, cv=5))
+
+
+def test_a_printed_result_has_scores_method_and_cost(binary):
+    X, y = binary
+    scoring = ["hinge", "error"]
+    result = tree_cross_validate(PegasosClassifier(), X, y, cv=4, scoring=scoring, n_repeats=2)
+    hinge, error, method, cost = str(result).splitlines()
+    assert (
+        hinge
+        == f"hinge: {result.mean:.6g} ± {result.std_error:.2g} (standard error), mean of 8 scores"
+    )
+    assert error.startswith(f"error: {result.scores['error'].mean:.6g} ± ")
+    assert method == f"method='treecv', because {result.reason}"
+    assert f"trained on {result.n_updates:,} rows instead of {result.n_updates_standard:,}" in cost
+    wild = LSQSGDRegressor(step_size=1e200, radius=np.inf, average=False)
+    assert str(tree_cross_validate(wild, X, y, cv=5)).endswith("; 5 folds diverged")
+
+
+def test_a_bar_counts_the_folds_and_trees_of_long_evaluations(binary, monkeypatch, capsys):
+    X, y = binary
+    monkeypatch.setattr("optuna_treecv.core.run._SECONDS_WITHOUT_BAR", 0)
+    for estimator, options, words in (
+        (DecisionTreeClassifier(), {}, ["DecisionTreeClassifier:", "/3"]),
+        (GradientBoostingClassifier(n_estimators=4), {}, ["/3", " 4 trees"]),
+        (HistGradientBoostingClassifier(max_iter=9), {"n_estimators": "best"}, ["/3", " trees"]),
+    ):
+        tree_cross_validate(estimator, X, y, cv=3, **options)
+        assert capsys.readouterr() == ("", "")
+        tree_cross_validate(estimator, X, y, cv=3, verbose=1, **options)
+        shown = capsys.readouterr().err
+        assert all(word in shown for word in words)
+    models = [Ridge(alpha=alpha) for alpha in (1, 2)]
+    tree_cross_validate_many(models, X, y, cv=3, verbose=1)
+    assert "/6" in capsys.readouterr().err
 
 
 def test_scores_compare_with_targets_as_given():

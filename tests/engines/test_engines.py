@@ -84,7 +84,7 @@ def test_the_engine_of_the_page(means, scoring, cv):
     X, y = rng.normal(size=(97, 2)), 10 + rng.normal(size=97)
     ours = tree_cross_validate(DummyRegressor(), X, y, cv=cv, scoring=scoring)
     theirs = cross_validate(DummyRegressor(), X, y, cv=cv, scoring=scoring)["test_score"]
-    assert ours.method == "means" and ours.why == "its models are means"
+    assert ours.method == "means" and ours.reason == "its models are means"
     np.testing.assert_allclose(ours.test_score, theirs, rtol=1e-12)
     if isinstance(cv, KFold):
         predicted = tree_cross_val_predict(DummyRegressor(), X, y, cv=cv)
@@ -238,7 +238,7 @@ def test_the_step_is_named_without_which_the_engine_would_serve(pipeline, last):
     model = make_pipeline(*steps, LogisticRegression() if last == "newton" else RidgeClassifier())
     result = tree_cross_validate(model, X, y, cv=3)
     assert result.method == "fit"
-    assert re.findall(r"'([a-z_]+)'", result.why) == names
+    assert re.findall(r"'([a-z_]+)'", result.reason) == names
     without = clone(model).set_params(**dict.fromkeys(names, "passthrough"))
     assert tree_cross_validate(without, X, y, cv=3).method == last
 
@@ -251,4 +251,4 @@ def test_no_step_is_named_before_an_estimator_that_no_engine_takes():
         (RidgeClassifier(positive=True), "positive=True has no closed form"),
         (KNeighborsClassifier(weights=np.ones_like), "weights is a function"),
     ):
-        assert tree_cross_validate(make_pipeline(SCALE, LARGEST, last), X, y, cv=3).why == why
+        assert tree_cross_validate(make_pipeline(SCALE, LARGEST, last), X, y, cv=3).reason == why

@@ -217,7 +217,7 @@ def test_equal_variances_at_the_cut_are_left_to_fits():
     cv = [(train, np.setdiff1d(np.arange(160), train)) for train in folds]
     result = tree_cross_validate(make_pipeline(PCA(2), Ridge()), rows, targets, cv=cv)
     assert result.method == "fit"
-    assert "the variances of components 2 and 3 are equal" in result.why
+    assert "the variances of components 2 and 3 are equal" in result.reason
     assert equal_scores(make_pipeline(PCA(3), Ridge()), targets, rows, cv=cv).method == "exact"
 
 
@@ -225,7 +225,7 @@ def test_tied_scores_are_left_to_fits():
     tied = np.c_[X, X]
     result = equal_scores(make_pipeline(SelectKBest(f_regression, k=3), Ridge()), Y, tied)
     assert result.method == "fit"
-    assert "the scores of a selected and another column are equal" in result.why
+    assert "the scores of a selected and another column are equal" in result.reason
     result = equal_scores(make_pipeline(SelectKBest(f_regression, k=4), Ridge()), Y, tied)
     assert result.method == "exact"
 
@@ -239,7 +239,7 @@ def test_components_without_variance_have_no_effect_before_a_penalised_model():
     pipeline = make_pipeline(PCA(10), StandardScaler(), Ridge())
     result = tree_cross_validate(pipeline, dependent, Y, cv=CV, scoring="r2")
     assert result.method == "fit"
-    assert "the variance of component 10 is small or a rounding error" in result.why
+    assert "the variance of component 10 is small or a rounding error" in result.reason
 
 
 @pytest.mark.slow
@@ -282,7 +282,7 @@ def test_components_with_few_correct_digits_are_left_to_fits():
         ([TruncatedSVD(2, algorithm="arpack")], far, "the variance"),
     ):
         result = tree_cross_validate(make_pipeline(*steps, Ridge()), rows, y, cv=CV)
-        assert (result.method, reason in result.why) == ("fit", True), result.why
+        assert (result.method, reason in result.reason) == ("fit", True), result.reason
 
 
 def test_slices_of_frames_and_of_wide_rows():
@@ -323,7 +323,7 @@ def test_other_transformers_are_left_to_fits_with_a_reason(pipeline, reason):
         pipeline.set_params(truncatedsvd__random_state=0)
     result = tree_cross_validate(pipeline, X, Y, cv=CV, scoring="r2", random_state=0)
     assert result.method == "fit"
-    assert reason in result.why
+    assert reason in result.reason
 
 
 @pytest.mark.parametrize("score_func", [chi2, mutual_info_classif])
@@ -338,13 +338,13 @@ def test_wide_rows_and_too_few_rows_per_column_are_left_to_fits():
     rng = np.random.default_rng(1)
     wide = rng.normal(size=(60, 70))
     result = tree_cross_validate(make_pipeline(PCA(3), Ridge()), wide, Y[:60], cv=CV)
-    assert (result.method, "at least as many columns" in result.why) == ("fit", True)
+    assert (result.method, "at least as many columns" in result.reason) == ("fit", True)
     assert why_not_reduced([], 600, 255, 512) == ""
     assert "513 folds of 255 columns take more than 256 MiB" in why_not_reduced([], 600, 255, 513)
     many = rng.normal(size=(800, 70))
     pipeline = make_pipeline(PCA(3, random_state=0), Ridge())
     result = tree_cross_validate(pipeline, many, many[:, 0], cv=CV)
-    assert (result.method, "draws random numbers" in result.why) == ("fit", True)
+    assert (result.method, "draws random numbers" in result.reason) == ("fit", True)
     pipeline.set_params(pca__svd_solver="full")
     assert equal_scores(pipeline, many[:, 0], many).method == "exact"
 

@@ -51,7 +51,7 @@ def test_a_density_that_crosses_the_threshold_is_fitted_by_fold(numbers):
     X, y = table(9, in_one_fold=True)
     result = tree_cross_validate(model, X, y, cv=KFold(3))
     assert result.method == "fit"
-    assert result.why == (
+    assert result.reason == (
         "a ColumnTransformer returns sparse rows to some training sets and dense rows to others "
         "(sparse_threshold=0.3)"
     )
@@ -144,4 +144,4 @@ def test_the_form_is_that_of_the_steps_fitted_on_each_training_set(name, seed):
     forms = {forms_of(steps, X)} | {forms_of(steps, X.iloc[train]) for train, _ in cv.split(X)}
     model = make_pipeline(steps, SGDRegressor(random_state=0, max_iter=1, tol=None))
     result = tree_cross_validate(model, X, rng.normal(size=N_ROWS), cv=cv)
-    assert len(forms) == 1 or "sparse_threshold" in result.why
+    assert len(forms) == 1 or "sparse_threshold" in result.reason

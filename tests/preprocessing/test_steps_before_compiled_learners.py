@@ -142,7 +142,7 @@ def test_a_column_that_a_fold_may_lack_is_not_filled_once(n_known, learner, rows
     found = tree_cross_validate(pipeline, X, y, **options)
     assert found.method == ("fit" if n_known == 23 else "treecv")
     if n_known == 23:
-        assert "a fold may hold out all 23 rows in which" in found.why
+        assert "a fold may hold out all 23 rows in which" in found.reason
     imputer.keep_empty_features = True
     assert tree_cross_validate(pipeline, X, y, **options).method == "treecv"
 
@@ -393,7 +393,7 @@ def test_a_column_that_a_training_set_lacks_is_left_out_of_distances():
     model = make_pipeline(SimpleImputer(), StreamingKMeans(2, random_state=0))
     result = tree_cross_validate(model, X, cv=KFold(4))
     assert result.method == "fit"
-    assert "a fold may hold out all 15 rows in which some column of a" in result.why
+    assert "a fold may hold out all 15 rows in which some column of a" in result.reason
     fitted = clone(model).fit(X[15:])
     distances = fitted.transform(X[:15]).min(axis=1)
     assert result.test_score[0] == pytest.approx(np.mean(distances**2))

@@ -202,7 +202,7 @@ def test_other_learners_need_the_categories(learner, table, training_paths):
     if not is_classifier(learner):
         return
     result = tree_cross_validate(make_pipeline(found, learner), X, y, cv=3)
-    assert (result.method, why in result.why) == ("fit", True)
+    assert (result.method, why in result.reason) == ("fit", True)
     check(pipeline, X, y, training_paths(len(X), 4, random_state=SEED))
 
 
@@ -240,7 +240,7 @@ def test_rows_too_wide_for_the_kernels_are_scaled_in_python(training_paths):
     scaler = ColumnTransformer([("all", StandardScaler(), columns)])
     pipeline = make_pipeline(scaler, AveragedSGDRegressor(step_size=1e-4, shuffle=False))
     found = tree_cross_validate(pipeline, wide, y, cv=4, random_state=SEED)
-    assert "compiled scaling supports rows with at most 2047 columns, got 2050" in found.why
+    assert "compiled scaling supports rows with at most 2047 columns, got 2050" in found.reason
     paths = training_paths(40, 4, random_state=SEED)
     expected = by_hand(pipeline, wide, y, paths)
     np.testing.assert_allclose(found.test_score, expected, rtol=1e-9)
@@ -395,7 +395,7 @@ def test_what_cannot_run_in_python(step, column, why, table):
     X, y = table
     pipeline = make_pipeline(make_column_transformer((step, [column])), SGDRegressor(max_iter=1))
     found = tree_cross_validate(pipeline, X, y, cv=4)
-    assert (found.method, why in found.why) == ("fit", True)
+    assert (found.method, why in found.reason) == ("fit", True)
     for method in ("treecv", "standard", "progressive"):
         with pytest.raises(ValueError, match="method must be 'fit'|must be a transformer that"):
             tree_cross_validate(pipeline, X, y, cv=4, method=method)
@@ -467,10 +467,10 @@ def test_steps_that_make_data_frames_are_fitted_by_fold(step, why, table):
         with config_context(transform_output=output):
             found = objective.evaluate({"sgdregressor__alpha": 0.1})
         assert found.method == method
-        assert method == "treecv" or found.why == why
+        assert method == "treecv" or found.reason == why
     steps.set_output(transform="pandas")
     found = tree_cross_validate(pipeline, X, y, cv=3)
-    assert (found.method, found.why) == ("fit", why)
+    assert (found.method, found.reason) == ("fit", why)
 
 
 # A held-out row, and everything around.
@@ -553,7 +553,7 @@ def test_naive_bayes_does_not_keep_rows_as_few_others_have_scaled_them(in_column
     pipeline = make_pipeline(scaler, learner)
     cv = StratifiedKFold(5, shuffle=True, random_state=0)
     found = tree_cross_validate(pipeline, X, y, cv=cv, scoring="accuracy")
-    assert f"{type(learner).__name__} gives these rows the same weight as all" in found.why
+    assert f"{type(learner).__name__} gives these rows the same weight as all" in found.reason
     np.testing.assert_allclose(found.test_score, cross_val_score(pipeline, X, y, cv=cv))
 
 
@@ -561,7 +561,7 @@ def test_a_parameter_that_partial_fit_refuses_is_the_reason_for_fits():
     X, y = load_breast_cancer(return_X_y=True)
     learner = SGDClassifier(max_iter=1, class_weight="balanced", random_state=0)
     why = "partial_fit of SGDClassifier does not support class_weight='balanced'"
-    assert tree_cross_validate(learner, X, y, cv=3).why == why
+    assert tree_cross_validate(learner, X, y, cv=3).reason == why
     with pytest.raises(
         ValueError, match=r"n_epochs must be None for .* \('fit' was chosen because " + why
     ):

@@ -332,7 +332,7 @@ def test_what_differs_between_folds_is_fitted(front, change, why):
     model = make_pipeline(front, Ridge())
     result = evaluated(model, rows, Y, KFold(4))
     assert result.method == "fit"
-    assert result.why.endswith(f"must be fitted per fold: {why}")
+    assert result.reason.endswith(f"must be fitted per fold: {why}")
     np.testing.assert_array_equal(result.test_score, expected(model, rows, Y, KFold(4)))
 
 
@@ -518,7 +518,7 @@ def test_sparse_columns_of_many_words_stay_sparse():
     front = columns(make_pipeline(SimpleImputer(), StandardScaler()), OneHotEncoder())
     model = make_pipeline(front, LogisticRegression())
     result = evaluated(model, words, (Y > 2).astype(int), KFold(2))
-    assert (result.method, result.why) == (
+    assert (result.method, result.reason) == (
         "fit",
         "a transformer that is fitted per fold imputes or scales sparse rows",
     )

@@ -148,7 +148,7 @@ def test_one_row_is_not_a_share_of_1(values):
     pipeline = make_pipeline(CountVectorizer(**values), AveragedSGDClassifier(shuffle=False))
     found = tree_cross_validate(pipeline, texts, y, cv=KFold(4), shuffle=False)
     assert found.method == "fit"
-    assert next(iter(values)) in found.why
+    assert next(iter(values)) in found.reason
 
 
 def test_the_drop_of_an_encoder_may_be_an_array():
@@ -156,7 +156,7 @@ def test_the_drop_of_an_encoder_may_be_an_array():
     X, y = rng.choice(list("abc"), (60, 2)), rng.integers(0, 2, 60)
     encoder = OneHotEncoder(handle_unknown="ignore", drop=np.array(["a", "b"]))
     found = tree_cross_validate(make_pipeline(encoder, AveragedSGDClassifier()), X, y, cv=4)
-    assert "depends on the rows" in found.why
+    assert "depends on the rows" in found.reason
 
 
 def test_a_search_takes_objects_that_a_step_encodes():

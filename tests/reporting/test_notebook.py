@@ -88,7 +88,13 @@ def test_the_repr_of_an_objective_names_what_it_evaluates():
     assert repr(objective) == (
         "TreeCVObjective(Ridge, searched=<alpha>, cv='7 folds', direction='minimize')"
     )
+    assert str(objective).splitlines() == [
+        "minimize squared_error over 7 folds",
+        f"searched: alpha, {objective.param_distributions['alpha']}",
+        objective.explain(),
+    ]
     by_callable = treecv_objective(lambda trial: Ridge(trial.suggest_float("a", 1, 2)), D, t)
+    assert str(by_callable) == repr(by_callable)
     assert repr(by_callable) == "TreeCVObjective(<callable>, direction='minimize')"
 
 

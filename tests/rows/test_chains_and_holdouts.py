@@ -125,7 +125,7 @@ def test_auto_takes_a_chain_only_of_models_that_no_order_changes():
     np.testing.assert_allclose(found.test_score, theirs["test_score"], atol=1e-12)
     density = make_pipeline(MaxAbsScaler(), StreamingGaussianDensity())
     assert tree_cross_validate(density[-1], X, cv=cv).method == "chain"
-    assert "only to the rows seen so far" in tree_cross_validate(density, X, cv=cv).why
+    assert "only to the rows seen so far" in tree_cross_validate(density, X, cv=cv).reason
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ def test_the_result_says_what_it_is():
     assert honest.value == study.best_value < honest.mean
     assert honest.trial.number == study.best_trial.number
     assert honest.interval.low < honest.mean < honest.interval.high
-    assert honest.by == "rows" and honest.left_out == [] and honest.note == ""
+    assert honest.by == "rows" and honest.unscored == [] and honest.note == ""
     assert 1 < honest.n_contenders <= 30
     assert "5 fold models" in honest.interval.target and honest.interval.level == 0.9
     assert repr(honest).startswith(f"Honest(mean={honest.mean:.6g}, low=")
@@ -645,7 +645,7 @@ def test_grids_of_ensembles_are_corrected_by_the_scores_of_folds():
     assert search.honest_score_ < search.best_score_
     objective, study = searched(search.estimator, grid)
     honest = objective.honest(study)
-    assert (honest.by, honest.n_contenders, honest.left_out) == ("folds", 6, [])
+    assert (honest.by, honest.n_contenders, honest.unscored) == ("folds", 6, [])
 
 
 def test_searches_make_ensembles():

@@ -61,7 +61,7 @@ def test_one_standard_error_by_hand(cv, scoring, binary):
     smallest = select(study, objective, rule="one_se", simpler={"alpha": "smaller"})
     assert smallest.trial.number == min(alphas, key=alphas.get)
     assert select(study, objective).trial.number == best
-    assert choice.best.number == best and choice.n_trials == 15 and choice.left_out == []
+    assert choice.best.number == best and choice.n_trials == 15 and choice.unscored == []
 
 
 def test_one_error_more_is_within_one_standard_error():
@@ -128,7 +128,7 @@ def test_some_folds_have_no_interval_of_the_expected_risk(cv, binary):
     choice = select(study, objective)
     assert choice.interval is None and "low=" not in repr(choice)
     if isinstance(cv, float):
-        assert len(choice.candidates) == 1 and choice.left_out == []
+        assert len(choice.candidates) == 1 and choice.unscored == []
         with pytest.raises(ValueError, match="^rule must be 'best' for a single test set"):
             select(study, objective, rule="one_se")
 
@@ -175,14 +175,14 @@ def test_trials_of_other_workers_are_left_out(binary):
         select(study, other, rule="one_se")
     alone = select(study, other)
     assert alone.trial.number == study.best_trial.number and alone.interval is None
-    assert len(alone.left_out) == 10 and "left_out=<" in repr(alone)
+    assert len(alone.unscored) == 10 and "unscored=<" in repr(alone)
     by_value = sorted(study.trials, key=lambda trial: trial.value)
     for trial in by_value[:3]:
         other.evaluator.known_scores.note(trial, other.evaluate(trial.params), "minimize")
     choice = select(study, other)
     known = {one.trial.number for one in choice.candidates}
     assert known <= {trial.number for trial in by_value[:3]}
-    assert choice.left_out and not known & set(choice.left_out)
+    assert choice.unscored and not known & set(choice.unscored)
 
 
 def test_a_study_of_another_evaluation_is_refused(binary):

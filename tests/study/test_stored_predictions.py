@@ -307,7 +307,7 @@ def test_losses_take_bounded_memory(monkeypatch):
     monkeypatch.setattr(honest_module, "_MAX_LOSS_BYTES", 8 * 60 * 5)
     bounded = objective.honest(study)
     assert bounded.n_contenders == 5 and bounded.trial.number == everything.trial.number
-    assert len(bounded.left_out) == everything.n_contenders - 5
+    assert len(bounded.unscored) == everything.n_contenders - 5
     assert most_trials(10) == 200 and most_trials(2**27) == 20
 
 

@@ -60,6 +60,9 @@ from optuna_treecv.types import Estimator
 # The maximum number of reports while the ensembles of the other folds grow.
 _MAX_REPORTS = 32 - LEAD_STEPS
 
+# The approximate number of groups of folds that are grown one after the other.
+_MAX_GROUPS = 32
+
 
 def plan_growth(name: str, request: Request) -> Plan | Declined:
     """Return the plan "boosting" or "bagging", or the reason why it cannot be used."""
@@ -297,11 +300,14 @@ class GrowingFolds:
     def yield_folds(self, run: Node) -> Iterator[TestedFolds]:
         """Grow the remaining trees of a contiguous run of folds, and yield their scores."""
         request, n_folds = self._request, self._folds.cut.n_folds
-        if self._curve is None or self._n_reported < run.last:
-            self._grow_together(n_folds if self._folds.is_best else run.last)
-        assert self._curve is not None
-        n_trees = self._curve.best
+        n_threads = request.settings.n_threads
+        n_at_once = n_threads * max(1, n_folds // (_MAX_GROUPS * n_threads))
         for chunk in range(*run):
+            if self._curve is None or self._n_reported <= chunk:
+                n_next = min(chunk + n_at_once, run.last)
+                self._grow_together(n_folds if self._folds.is_best else n_next)
+            assert self._curve is not None
+            n_trees = self._curve.best
             result = self._folds.result(chunk, n_trees)
             is_needed = request.pools or request.needs_rows
             if is_needed and not self._folds.has_outputs(chunk, n_trees):

@@ -111,7 +111,7 @@ SCORES = {
 def check(estimator: Any, X: Any, y: np.ndarray, scores: list[str], method: str) -> None:
     """Compare the scores of folds with those of scikit-learn, to the bit."""
     found = tree_cross_validate(estimator, X, y, cv=FOLDS, scoring=scores)
-    assert found.method == method, found.why
+    assert found.method == method, found.reason
     expected = cross_validate(estimator, X, y, cv=FOLDS, scoring=scores, error_score="raise")
     for score in scores:
         np.testing.assert_array_equal(
@@ -535,7 +535,7 @@ def test_trees_of_one_growth_are_those_of_a_fit(
         fit = tree_cross_validate(
             alone, X, y, cv=FOLDS, scoring=scoring, sample_weight=weights, method="fit"
         )
-        assert found.method == "bagging", found.why
+        assert found.method == "bagging", found.reason
         assert found.test_score.tolist() == fit.test_score.tolist()
 
 
@@ -623,7 +623,7 @@ def test_cut_forests_of_a_study_are_those_of_each_trial_alone(
         alone = treecv_objective(forest, X, LABELS, cache=None, **arguments)
         expected = alone.evaluate(trial.params)
         found = results[study.study_name, trial.number]
-        assert found.method == expected.method == "bagging", found.why
+        assert found.method == expected.method == "bagging", found.reason
         np.testing.assert_allclose(found.test_score, expected.test_score, **CLOSE)
 
 

@@ -380,7 +380,7 @@ def test_rows_whose_gram_matrix_exceeds_max_memory_are_refitted(n_jobs):
     assert fewer.method == "kernel"
     if n_jobs == 1:
         result = tree_cross_validate(SVC(), X, y, **options)
-        assert result.method == "fit" and f"at most {n_rows} rows" in result.why
+        assert result.method == "fit" and f"at most {n_rows} rows" in result.reason
 
 
 def test_kept_solvers_have_at_most_the_maximum_memory(monkeypatch):

@@ -61,7 +61,7 @@ def assert_as_fits(
     """Compare scores with those of fits that have converged."""
     options["scoring"] = scoring
     result = tree_cross_validate(estimator, X, y, **options)
-    assert result.method == "newton", result.why
+    assert result.method == "newton", result.reason
     dense = X.toarray() if sparse.issparse(X) else X
     expected = tree_cross_validate(converged(estimator), dense, y, **options | {"method": "fit"})
     np.testing.assert_allclose(result.test_score, expected.test_score, rtol=0, atol=PROMISED)
@@ -271,7 +271,7 @@ def test_folds_without_a_minimum_are_fitted() -> None:
     y[0] = 1 - y[0]
     result = tree_cross_validate(LogisticRegression(C=np.inf), X[:60], y[:60], cv=KFold(3))
     assert result.method == "fit"
-    assert result.why == "Newton's method does not converge in a fold"
+    assert result.reason == "Newton's method does not converge in a fold"
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,9 @@ def test_single_candidates_need_rows_for_each_coefficient() -> None:
     X, y = load_digits(return_X_y=True)
     X, y, model = StandardScaler().fit_transform(X)[:600], y[:600] // 2, LogisticRegression()
     few = tree_cross_validate(model, X, y, cv=5)
-    assert few.method == "fit" and "fewer than 30 training rows for each of 320 coeff" in few.why
+    assert (
+        few.method == "fit" and "fewer than 30 training rows for each of 320 coeff" in few.reason
+    )
     assert tree_cross_validate(model, X[:, :20], y, cv=5).method == "newton"
     assert tree_cross_validate(model, X, y > 1, cv=5).method == "newton"
     tree_cross_validate(model, X[:200], y[:200], cv=2, method="newton")

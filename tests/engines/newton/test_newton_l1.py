@@ -219,7 +219,7 @@ def test_a_fold_that_does_not_converge_is_refitted(monkeypatch: pytest.MonkeyPat
     X, y = rows_of("plain")
     model = LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=1000)
     result = tree_cross_validate(model, X, y, cv=FOLDS, scoring="neg_log_loss")
-    assert result.method == "fit" and "converge" in result.why
+    assert result.method == "fit" and "converge" in result.reason
 
 
 def test_folds_whose_test_rows_are_very_far_are_refitted() -> None:
@@ -227,7 +227,7 @@ def test_folds_whose_test_rows_are_very_far_are_refitted() -> None:
     X[10:50] += 1e6
     model = LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=20)
     result = tree_cross_validate(model, X, y, cv=FOLDS, scoring="neg_log_loss")
-    assert result.method == "fit" and "converge" in result.why
+    assert result.method == "fit" and "converge" in result.reason
 
 
 def test_candidates_of_a_search_have_the_scores_of_candidates_alone() -> None:

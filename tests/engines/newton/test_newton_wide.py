@@ -163,7 +163,7 @@ def test_models_that_are_not_found_are_fitted(monkeypatch: pytest.MonkeyPatch) -
     models = [LogisticRegression(C=C) for C in (1e-3, 10.0)]
     results = tree_cross_validate_many(models, X, y, cv=KFold(4))
     assert [result.method for result in results] == ["newton", "fit"]
-    assert results[-1].why == "Newton's method does not converge in a fold"
+    assert results[-1].reason == "Newton's method does not converge in a fold"
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_large_values_of_C_are_fitted(name: str, monkeypatch: pytest.MonkeyPatch
     assert [result.method for result in together] == ["newton", "fit"]
     alone = tree_cross_validate(far, X, y, cv=KFold(4))
     assert alone.method == "fit"
-    assert "C must be at most 2 " in alone.why
+    assert "C must be at most 2 " in alone.reason
     options: dict[str, Any] = {"cv": KFold(4), "method": "newton"}
     for model, got in ((far, r"2\.01"), (LogisticRegression(C=np.inf), "inf")):
         with pytest.raises(ValueError, match=f"C must be at most 2 .*got {got}"):

@@ -67,7 +67,7 @@ def assert_as_fits(
 ) -> None:
     """Compare scores with those of fits that have converged."""
     result = tree_cross_validate(estimator, X, y, **options)
-    assert result.method == "exact", result.why
+    assert result.method == "exact", result.reason
     expected = tree_cross_validate(converged(estimator), X, y, method="fit", **options)
     np.testing.assert_allclose(result.test_score, expected.test_score, rtol=rtol)
 
@@ -162,7 +162,7 @@ def test_columns_that_depend_on_each_other_in_one_training_set() -> None:
             assert_as_fits(estimator, X, y, cv=KFold(10), scoring=scoring)
     estimator = Lasso(1e-3)
     result = tree_cross_validate(estimator, X, y, cv=KFold(10))
-    assert (result.method, "linearly independent" in result.why) == ("fit", True)
+    assert (result.method, "linearly independent" in result.reason) == ("fit", True)
     expected = cross_validate(estimator, X, y, cv=KFold(10), scoring="neg_mean_squared_error")
     np.testing.assert_allclose(result.test_score, -expected["test_score"], rtol=1e-14)
     with pytest.raises(ValueError, match="^X must have columns that are linearly independent"):
@@ -240,7 +240,7 @@ def test_more_columns_than_rows() -> None:
     for estimator in (Lasso(0.3), ElasticNet(0.3)):
         expected = tree_cross_validate(converged(estimator), X, y, cv=KFold(3), **NEAR)
         assert expected.method == "fit"
-        assert "coordinate descent takes less time" in expected.why
+        assert "coordinate descent takes less time" in expected.reason
         result = tree_cross_validate(estimator, X, y, cv=KFold(3), method="exact", **NEAR)
         np.testing.assert_allclose(result.test_score, expected.test_score, rtol=PROMISED)
     assert tree_cross_validate(LinearRegression(), X, y, cv=KFold(3)).method == "fit"

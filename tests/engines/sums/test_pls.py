@@ -95,7 +95,7 @@ def test_scores_are_those_of_fits(
         models = [make_pipeline(StandardScaler(), model) for model in models]
     results = tree_cross_validate_many(models, X, y, cv=cv, scoring=scoring)
     for model, result in zip(models, results, strict=True):
-        assert result.method == "exact", result.why
+        assert result.method == "exact", result.reason
         wide = X.astype(np.float64)
         expected = cross_val_score(model, wide, y, cv=cv, scoring=scoring)
         np.testing.assert_allclose(result.test_score, expected, rtol=PROMISED)
@@ -147,7 +147,7 @@ def test_components_beyond_the_rank_are_fitted() -> None:
     X = np.hstack([D, D[:, :5]])
     results = tree_cross_validate_many([PLSRegression(n) for n in (4, 10, 11)], X, T, cv=4)
     assert [result.method for result in results] == ["exact", "exact", "fit"]
-    assert "n_components must be smaller than 11" in results[2].why
+    assert "n_components must be smaller than 11" in results[2].reason
     near = np.hstack([D, D[:, :5] + 1e-7 * np.random.default_rng(0).normal(size=(len(D), 5))])
     assert tree_cross_validate(PLSRegression(10), near, T, cv=4).method == "exact"
     assert tree_cross_validate(PLSRegression(11), near, T, cv=4).method == "fit"
@@ -170,7 +170,7 @@ def test_what_is_refused_or_fitted() -> None:
     with pytest.raises(ValueError, match="does not support sparse X"):
         tree_cross_validate(PLSRegression(), sparse.csr_array(D), T, method="exact")
     wide = tree_cross_validate(PLSRegression(), D[:12], T[:12], cv=4)
-    assert (wide.method, wide.why) == (
+    assert (wide.method, wide.reason) == (
         "fit",
         "X has at least as many columns as a training set has rows",
     )

@@ -212,14 +212,14 @@ def test_many_sparse_columns_are_fitted_unless_they_are_asked_for():
     wide = sparse.random(300, 200, density=0.1, random_state=0, format="csr")
     y = wide @ np.arange(200.0)
     result = tree_cross_validate(Ridge(), wide, y, cv=4)
-    assert result.why == (
+    assert result.reason == (
         "an iterative solver takes less time for sparse X with more than 150 columns"
     )
     assert tree_cross_validate(Ridge(), wide, y, cv=4, method="exact").method == "exact"
     objective = treecv_objective(Ridge(), wide, y, param_grid={"alpha": [0.1, 1.0]}, cv=4)
     assert objective.evaluate({"alpha": 1.0}).method == "exact"
     result = tree_cross_validate(LinearRegression(), SPARSE, Y_OF_SPARSE, cv=4)
-    assert result.why == "lsqr takes less time for sparse rows"
+    assert result.reason == "lsqr takes less time for sparse rows"
 
 
 def test_a_score_near_perfection_keeps_its_digits():
@@ -333,7 +333,7 @@ class Subclass(Ridge):
 )
 def test_others_are_fitted_and_the_result_says_why(estimator, why):
     result = tree_cross_validate(estimator, X, Y, cv=3)
-    assert (result.method, result.why) == ("fit", why)
+    assert (result.method, result.reason) == ("fit", why)
     if why.startswith("alpha=0"):
         return
     with pytest.raises(ValueError, match="^method='exact' cannot evaluate this") as caught:
@@ -432,7 +432,7 @@ def test_steps_that_may_mix_rows_are_fitted_by_fold(step, why):
     result = tree_cross_validate(model, X, Y, cv=KFold(3))
     name = model.steps[0][0]
     assert result.method == "fit"
-    assert result.why == f"the step {name!r} must be fitted per fold: {why}"
+    assert result.reason == f"the step {name!r} must be fitted per fold: {why}"
     assert_same(result.test_score, squared_errors_of_fits(model, X, Y, KFold(3)))
 
 
@@ -477,4 +477,4 @@ def test_results_of_methods_do_not_mix():
 def test_scorers_that_are_functions_get_fitted_models():
     result = tree_cross_validate(Ridge(), X, Y, cv=3, scoring=lambda model, X, y: model.coef_[0])
     assert result.method == "fit"
-    assert "may use more than predictions" in result.why
+    assert "may use more than predictions" in result.reason

@@ -63,7 +63,7 @@ def test_scores_and_predictions_are_those_of_fits(estimator, rows, why):
     given = (estimator, rows, LABELS)
     result = tree_cross_validate(*given, cv=CV, scoring="accuracy")
     assert result.method == "fit"
-    assert result.why.startswith(why)
+    assert result.reason.startswith(why)
     assert result.diverged_folds == 0
     np.testing.assert_array_equal(result.test_score, cross_val_score(*given, cv=CV))
     predicted = tree_cross_val_predict(*given, cv=CV)
@@ -232,7 +232,7 @@ def test_an_error_of_a_step_leads_to_fits():
     steps = FunctionTransformer(np.frompyfunc(identity, 1, 1))
     result = tree_cross_validate(make_pipeline(steps, Ridge()), X, X[:, 0], cv=KFold(4))
     assert result.method == "fit"
-    assert result.why == (
+    assert result.reason == (
         NO_SUMS + "estimator must have steps that accept the rows of X, got KeyError('fiftieth'))"
     )
     expected = cross_validate(Ridge(), X, X[:, 0], cv=KFold(4), scoring="neg_mean_squared_error")
@@ -252,4 +252,4 @@ def test_an_error_of_a_metric_leads_to_fits():
     estimator = KNeighborsClassifier(metric=distance, algorithm="brute")
     result = tree_cross_validate(estimator, X, LABELS, cv=2)
     assert result.method == "fit"
-    assert "KeyError('late')" in result.why
+    assert "KeyError('late')" in result.reason

@@ -207,7 +207,7 @@ def test_training_sets_without_a_class_are_fitted(estimator):
     options = {"cv": KFold(10), "scoring": "accuracy"}
     rows = rows_for(estimator)
     found = tree_cross_validate(estimator, rows, y, **options)
-    assert (found.method, found.why[:28]) == ("fit", "a training set lacks a class")
+    assert (found.method, found.reason[:28]) == ("fit", "a training set lacks a class")
     expected = cross_validate(estimator, rows, y, **options)["test_score"]
     assert np.array_equal(found.test_score, expected)
 
@@ -218,7 +218,10 @@ def test_squares_that_overflow_are_fitted():
         warnings.simplefilter("ignore", RuntimeWarning)
         found = tree_cross_validate(GaussianNB(), rows, Y, **options)
         expected = cross_validate(GaussianNB(), rows, Y, **options)["test_score"]
-    assert (found.method, found.why) == ("fit", "the sums of squares of the values in X overflow")
+    assert (found.method, found.reason) == (
+        "fit",
+        "the sums of squares of the values in X overflow",
+    )
     assert np.array_equal(found.test_score, expected)
 
 

@@ -425,7 +425,7 @@ def test_splits_that_are_no_partition_are_fitted():
     tree = HistTreeRegressor(random_state=0)
     X, y = rows_for(tree)
     result = tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4))
-    assert result.method == "fit" and "partition" in result.why
+    assert result.method == "fit" and "partition" in result.reason
     with pytest.raises(ValueError, match="^method='forest' cannot .*partition"):
         tree_cross_validate(tree, X, y, cv=TimeSeriesSplit(4), method="forest")
     assert tree_cross_validate(tree, X, y, cv=0.2).method == "forest"
@@ -457,7 +457,7 @@ def test_forest_is_for_trees_without_preprocessing():
     with pytest.raises(ValueError, match="^method='forest' cannot evaluate this"):
         tree_cross_validate(DecisionTreeRegressor(), X, y, method="forest")
     result = tree_cross_validate(make_pipeline(StandardScaler(), TREES["numbers"]), X, y, cv=3)
-    assert result.method == "fit" and "only without preprocessing" in result.why
+    assert result.method == "fit" and "only without preprocessing" in result.reason
 
 
 def test_a_scorer_that_may_look_at_the_model_needs_fits():
