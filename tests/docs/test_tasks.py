@@ -9,6 +9,7 @@ TASKS = sorted((Path(__file__).parents[1] / "tasks").glob("*.py"))
 NEEDS = {
     "polars_frame": "polars",
     "boosted_trees_in_a_race": "lightgbm",
+    "catboost_with_categories": "catboost",
     "lambda_grid_in_sql": "optuna_dashboard",
 }
 
