@@ -23,10 +23,14 @@ import runpy
 import sys
 from typing import Any
 
+from sklearn import calibration
 from sklearn import feature_selection
 from sklearn import linear_model
 from sklearn import model_selection
+from sklearn.ensemble import _stacking
+from sklearn.feature_selection import _sequential
 from sklearn.linear_model import _ridge
+from sklearn.model_selection import _plot
 
 from optuna_treecv.search import curves
 from optuna_treecv.search import selectors
@@ -54,7 +58,13 @@ _REPLACED: list[tuple[Any, str, Any]] = [
     (linear_model, "ElasticNetCV", stand_ins),
     (linear_model, "LassoCV", stand_ins),
     (linear_model, "LogisticRegressionCV", stand_ins),
+    # Names by which other modules of scikit-learn call them.
+    (_plot, "learning_curve", curves),
+    (_plot, "validation_curve", curves),
     (_ridge, "GridSearchCV", stand_ins),
+    (_sequential, "cross_val_score", stand_ins),
+    (_stacking, "cross_val_predict", stand_ins),
+    (calibration, "cross_val_predict", stand_ins),
 ]
 
 _EXAMPLES = """\

@@ -9,6 +9,7 @@ from abc import ABC
 from abc import ABCMeta
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,7 @@ from sklearn.metrics import check_scoring
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 from sklearn.utils import indexable
+from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.parallel import Parallel
 
 from optuna_treecv.caching.keys import encode
@@ -52,6 +54,7 @@ from optuna_treecv.crossval.evaluate import runs_for
 from optuna_treecv.estimators.base import last_step
 from optuna_treecv.estimators.base import name_of
 from optuna_treecv.estimators.base import unset_seeds
+from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
 from optuna_treecv.search.scores import ranks_of
@@ -268,6 +271,16 @@ def evaluate(
     call: Call, X: Any, y: Any, settings: Settings, estimators: list[Any]
 ) -> list[CVResult]:
     """Cross-validate estimators by an engine; raise an error if scores might differ."""
+    return [run.result() for run in evaluate_runs(call, X, y, settings, estimators)]
+
+
+def evaluate_runs(
+    call: Call, X: Any, y: Any, settings: Settings, estimators: list[Any], *, models: bool = False
+) -> list[Run]:
+    """Return the complete runs of estimators; raise an error if scores might differ.
+
+    If ``models`` is true, an error is also raised if the models of the folds must be refitted.
+    """
     if getattr(getattr(X, "dtype", None), "kind", "f") in "SU":
         raise LeftToSklearn("X contains strings")
     if len({isinstance(name, str) for name in getattr(X, "columns", ())}) > 1:
@@ -275,8 +288,32 @@ def evaluate(
     with quietly():  # no warnings, because scikit-learn may run the call
         runs = runs_for(cross_validation_for(X, y, settings, estimators), estimators)
         call.method = select_method(runs)
+    if models and not all(_solves_for_models(run) for run in runs):
+        raise LeftToSklearn("the models of the folds would be refitted")
     evaluate_batch(runs)
-    return [run.finish() for run in runs]
+    for run in runs:
+        run.complete()
+    return runs
+
+
+def _solves_for_models(run: Run) -> bool:
+    """Return whether the models of the folds are known without fits."""
+    return isinstance(run.plan, JointPlan) and run.plan.parts.family.is_linear
+
+
+def _train_scores(
+    run: Run, models: Iterable[Any], X: Any, y: Any, scores: SearchScores
+) -> dict[str, list[float]]:
+    """Return the score of each fold's model on its training rows, by the name of the score."""
+    cut, estimator = run.plan.repeats[0].cut, run.estimator
+    chunks = np.argsort([cut.number(chunk) for chunk in range(cut.n_folds)])
+    of_folds: dict[str, list[float]] = {name: [] for name in scores.names}
+    for chunk, model in zip(chunks.tolist(), models, strict=True):
+        train = np.sort(cut.split(chunk).train_rows())
+        rows = _safe_split(estimator, X, y, train)
+        for name, scorer in scores.scorers.items():
+            of_folds[name].append(float(scorer(model, *rows)))
+    return of_folds
 
 
 class _StandIn(ABC):
@@ -316,8 +353,6 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     """Fit a ``GridSearchCV`` or ``RandomizedSearchCV`` by an engine."""
     if type(search)._run_search is not search.stands_for._run_search:
         raise LeftToSklearn("a subclass overrides _run_search")
-    if search.return_train_score:
-        raise LeftToSklearn("return_train_score is True")
     if getattr(search, "_skl_callbacks", None) or search.verbose > 2:
         raise LeftToSklearn("callbacks and verbose > 2 report each single fit")
     groups = params.pop("groups", None)
@@ -339,21 +374,27 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     with_params = [
         clone(search.estimator).set_params(**clone(p, safe=False)) for p in distinct.values()
     ]
-    evaluated = evaluate(call, X, y, settings, with_params)
-    result_by_key = dict(zip(distinct, evaluated, strict=True))
-    results = [result_by_key[key] for key in keys]
-    search.n_splits_ = len(results[0].test_score)
-    out = [
-        {"fit_time": result.seconds / search.n_splits_, "score_time": 0.0, "test_scores": split}
-        for result in results
-        for split in _split_scores(result, scores)
-    ]
+    has_train, arguments = search.return_train_score, (call, X, y, settings, with_params)
+    runs = evaluate_runs(*arguments, models=has_train)
+    search.n_splits_ = len(runs[0].result().test_score)
+    splits_by_key: dict[Any, list[dict[str, Any]]] = {}
+    for key, run in zip(distinct, runs, strict=True):
+        result = run.result()
+        tests = [{"test_scores": split} for split in _split_scores(result, scores)]
+        if has_train:
+            of_folds = _train_scores(run, run.fold_models(), X, y, scores)
+            for split, train in zip(tests, _rows_of(of_folds, scores), strict=True):
+                split["train_scores"] = train
+        times = {"fit_time": result.seconds / search.n_splits_, "score_time": 0.0}
+        splits_by_key[key] = [{**times, **split} for split in tests]
+    out = [split for key in keys for split in splits_by_key[key]]
     table = search._format_results(candidates, search.n_splits_, out)
     for name in scores.names:
         table[f"rank_test_{name}"] = ranks_of(table[f"mean_test_{name}"])
     search.multimetric_ = scores.is_multiple
     if search.refit or not search.multimetric_:
-        search.best_index_ = search._select_best_index(search.refit, refit_metric, table)
+        shown = _WithoutTimes(table) if callable(search.refit) else table
+        search.best_index_ = search._select_best_index(search.refit, refit_metric, shown)
         if not callable(search.refit):
             search.best_score_ = table[f"mean_test_{refit_metric}"][search.best_index_]
         search.best_params_ = table["params"][search.best_index_]
@@ -368,6 +409,19 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     search.scorer_ = getattr(scorers, "_scorers", scorers)
     search.cv_results_ = table
     return search
+
+
+class _WithoutTimes(dict[str, Any]):
+    """The ``cv_results_`` for a function that chooses the best candidate.
+
+    Candidates share their work, so their times cannot be compared: scikit-learn runs the search if
+    the function looks at a time, also by a data frame of all results.
+    """
+
+    def __getitem__(self, name: str) -> Any:
+        if name.endswith("_time"):
+            raise LeftToSklearn("refit looks at the times of candidates, which share their work")
+        return super().__getitem__(name)
 
 
 def _warn_if_stopped(best: Any) -> None:
@@ -388,8 +442,15 @@ def _split_scores(result: CVResult, scores: SearchScores) -> list[Any]:
     """Return the score of each split: a float, or a dict if there are several scores."""
     if not scores.is_multiple:
         return [float(score) for score in result.test_score]
-    columns = [result.scores[name].test_score.tolist() for name in scores.names]
-    return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = {name: result.scores[name].test_score.tolist() for name in scores.names}
+    return _rows_of(columns, scores)
+
+
+def _rows_of(columns: Mapping[str, list[float]], scores: SearchScores) -> list[Any]:
+    """Return the scores of each split: a float, or a dict if there are several scores."""
+    if not scores.is_multiple:
+        return columns[scores.names[0]]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _arrays_to_compare(result: Any) -> list[Any]:
@@ -589,22 +650,31 @@ def _cross_validate_by_engine(
     call: Call, estimator: Any, X: Any, y: Any = None, **options: Any
 ) -> Any:
     """Run ``cross_validate`` by an engine."""
-    for name in ("return_train_score", "return_estimator", "return_indices"):
-        if options.get(name):
-            raise LeftToSklearn(f"{name} is True")
+    if options.get("return_indices"):
+        raise LeftToSklearn("return_indices is True")
+    has_train, has_models = (
+        bool(options.get(name)) for name in ("return_train_score", "return_estimator")
+    )
     scores = scores_for(options.get("scoring"), estimator, y)
     X, y = indexable(X, y)
     settings = settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
-    result = evaluate(call, X, y, settings, [clone(estimator)])[0]
-    n_splits = len(result.test_score)
-    times = {
+    needs_models, arguments = has_train or has_models, (call, X, y, settings, [clone(estimator)])
+    run = evaluate_runs(*arguments, models=needs_models)[0]
+    result, n_splits = run.result(), run.book.scores.shape[1]
+    returned: dict[str, Any] = {
         "fit_time": np.full(n_splits, result.seconds / n_splits),
         "score_time": np.zeros(n_splits),
     }
-    if not scores.is_multiple:
-        return {**times, "test_score": np.array(result.test_score)}
-    by_name = {f"test_{name}": np.array(result.scores[name].test_score) for name in scores.names}
-    return {**times, **by_name}
+    models = [*run.fold_models()] if needs_models else []
+    if has_models:
+        returned["estimator"] = models
+    of_folds = _train_scores(run, models, X, y, scores) if has_train else {}
+    for name in scores.names:
+        score = result.scores[name] if scores.is_multiple else result
+        returned[f"test_{name}"] = np.array(score.test_score)
+        if has_train:
+            returned[f"train_{name}"] = np.array(of_folds[name])
+    return returned
 
 
 def _cross_val_predict_by_engine(

@@ -11,14 +11,18 @@ import warnings
 
 from joblib import parallel_config
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import loguniform
 from sklearn import linear_model
 from sklearn import model_selection
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_diabetes
 from sklearn.datasets import make_regression
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import StackingClassifier
+from sklearn.feature_selection import SequentialFeatureSelector
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifierCV
@@ -121,6 +125,67 @@ def test_a_search_has_the_same_results(method, estimator, grid, options, calls):
         assert ours.best_params_ == theirs.best_params_
         assert np.array_equal(ours.predict(rows[0]), theirs.predict(rows[0]))
         assert ours.score(*rows) == pytest.approx(theirs.score(*rows))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scoring", [None, ["accuracy", "neg_log_loss"]])
+@pytest.mark.parametrize("cv", [3, KFold(4, shuffle=True, random_state=0)])
+def test_models_of_folds_and_training_scores(scoring, cv, calls):
+    grid, options = {"logisticregression__C": [0.1, 1.0]}, {"scoring": scoring, "cv": cv}
+    arguments, refit = (LOGISTIC, X, Y), scoring[0] if scoring else True
+    options |= {"return_train_score": True}
+    searches = [
+        search(LOGISTIC, grid, refit=refit, **options).fit(X, Y).cv_results_
+        for search in (model_selection.GridSearchCV, stand_ins.GridSearchCV.stands_for)
+    ]
+    ours, theirs = (
+        validate(*arguments, return_estimator=True, **options)
+        for validate in (model_selection.cross_validate, stand_ins._cross_validate)
+    )
+    assert [call.method for call in calls] == ["newton", "newton"]
+    assert list(ours) == list(theirs) and list(searches[0]) == list(searches[1])
+    for found, expected in (searches, (ours, theirs)):
+        names = [n for n in expected if "train_" in n or "test_" in n and "rank" not in n]
+        assert any("train_" in name for name in names)
+        for name in names:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-7)
+    for model, expected in zip(ours["estimator"], theirs["estimator"], strict=True):
+        np.testing.assert_allclose(model[-1].coef_, expected[-1].coef_, rtol=1e-4, atol=1e-5)
+        assert np.array_equal(model.predict(X), expected.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("refit", "method"),
+    [
+        (lambda results: int(np.argmin(results["mean_test_score"])), "exact"),
+        (lambda results: int(np.argmin(results["mean_fit_time"])), ""),
+        (lambda results: int(pd.DataFrame(results)["mean_score_time"].idxmin()), ""),
+    ],
+)
+def test_a_choice_by_times_is_left_to_scikit_learn(refit, method, calls):
+    search = model_selection.GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, refit=refit).fit(D, T)
+    assert [call.method for call in calls] == [method]
+    assert np.all(search.cv_results_["mean_score_time"] > 0) == (method == "")
+
+
+@pytest.mark.slow
+def test_calls_inside_scikit_learn_are_replaced(calls):
+    members = [("linear", LOGISTIC), ("vectors", SVC())]
+    ours = StackingClassifier(members, cv=3).fit(X, Y)
+    assert {(call.name, call.method) for call in calls} == {
+        ("cross_val_predict", "newton"),
+        ("cross_val_predict", "kernel"),
+    }
+    calibrated = CalibratedClassifierCV(LOGISTIC, ensemble=False, cv=3).fit(X, Y)
+    selector = SequentialFeatureSelector(LOGISTIC, n_features_to_select=1, cv=3).fit(X[:, :4], Y)
+    assert len(calls) == 2 + 1 + 4 and [call.method for call in calls].count("newton") == 6
+    accelerate.uninstall()
+    theirs = StackingClassifier(members, cv=3).fit(X, Y)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
+    expected = CalibratedClassifierCV(LOGISTIC, ensemble=False, cv=3).fit(X, Y)
+    np.testing.assert_allclose(calibrated.predict_proba(X), expected.predict_proba(X), atol=1e-5)
+    again = SequentialFeatureSelector(LOGISTIC, n_features_to_select=1, cv=3).fit(X[:, :4], Y)
+    assert np.array_equal(selector.get_support(), again.get_support())
 
 
 def test_points_are_drawn_as_scikit_learn_draws_them(calls):
@@ -300,21 +365,22 @@ def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
 
     grid = {"alpha": [0.1, 1.0]}
     weights = np.ones(len(T))
-    search = model_selection.GridSearchCV(Ridge(), grid, return_train_score=True).fit(D, T)
+    forest, trees = RandomForestClassifier(random_state=0), {"n_estimators": [2, 3]}
+    search = model_selection.GridSearchCV(forest, trees, cv=2, return_train_score=True).fit(X, Y)
     assert "mean_train_score" in search.cv_results_
     own = model_selection.GridSearchCV(Ridge(), grid, scoring=score).fit(D, T)
     expected = stand_ins.GridSearchCV.stands_for(Ridge(), grid, scoring=score).fit(D, T)
     assert np.array_equal(
         own.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"]
     )
-    found = model_selection.cross_validate(Ridge(), D, T, return_estimator=True)
+    found = model_selection.cross_validate(SVC(), X, Y, return_estimator=True)
     assert len(found["estimator"]) == 5
     linear_model.LassoCV().fit(D, T, sample_weight=weights)
     linear_model.LassoCV().fit(D, T)
     assert [call.reason for call in calls if call.method == ""] == [
-        "return_train_score is True",
+        "the models of the folds would be refitted",
         calls[1].reason,
-        "return_estimator is True",
+        "the models of the folds would be refitted",
         "fit is called with further arguments, such as sample_weight",
         "X is small, so scikit-learn's paths are as fast",
     ]
