@@ -17,6 +17,7 @@ from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import make_scorer
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.utils import check_random_state
 from sklearn.utils import indexable
 
@@ -61,6 +62,10 @@ _SPLITTERS_WITHOUT_Y = (
 )
 
 _TRAIN_SIZES = np.linspace(0.1, 1.0, 5)  # as in scikit-learn
+
+# The maximum number of classes of a support vector machine whose learning curve is computed here:
+# each pair of classes is a problem of its own, and problems of few rows cost mostly overhead.
+_MAX_CLASSES = 3
 
 # The maximum size of the permuted targets in memory, and their maximum number.
 _MAX_BYTES, _MAX_TARGETS = 2**26, 256
@@ -180,6 +185,8 @@ def _learning_curve_by_engine(call: Call, estimator: Any, X: Any, y: Any, **opti
     if options.get("shuffle"):
         generator = check_random_state(options.get("random_state"))
         splits = [(generator.permutation(train), test) for train, test in splits]
+    if isinstance(last_step(estimator), SVC) and len(np.unique(np.asarray(y))) > _MAX_CLASSES:
+        raise LeftToSklearn("fits of few rows of many classes take less time")
     pairs = [(train[:size], test) for train, test in splits for size in sizes]
     (scores,) = _score_both(call, X, y, settings, [clone(estimator)], pairs)
     return sizes, *(of_sets.reshape(-1, len(sizes)).T for of_sets in scores)
