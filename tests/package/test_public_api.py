@@ -93,6 +93,25 @@ def test_each_listed_name_has_a_page_in_the_reference() -> None:
     assert {name for module in public_modules() for name in module.__all__} == pages
 
 
+def test_files_of_a_release_have_its_version() -> None:
+    root, version = Path(__file__).parents[2], optuna_treecv.__version__
+    assert f"\nversion: {version}\n" in (root / "CITATION.cff").read_text("utf-8")
+    assert f'version: "{version}"' in (root / "conda" / "recipe.yaml").read_text("utf-8")
+    assert (root / "CHANGELOG.md").read_text("utf-8").startswith(f"# Changelog\n\n## {version} ")
+
+
+def test_no_pickle_is_read_from_a_store_or_a_file() -> None:
+    """``SECURITY.md`` promises that whoever writes to a store cannot run code."""
+    reading = re.compile(r"pickle\.loads?\(|marshal|\beval\(|\bexec\(|allow_pickle=True")
+    package = Path(optuna_treecv.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if reading.search(path.read_text("utf-8")) and path.name != "testing.py"
+    }
+    assert found == {"plans/fold_task.py"}  # from a cache in memory, and errors of workers
+
+
 if __name__ == "__main__":
     LIST.write_text("\n".join(public_api()) + "\n", "utf-8")
     print(f"{LIST}, of optuna_treecv {optuna_treecv.__version__}")
