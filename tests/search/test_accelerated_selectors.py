@@ -239,7 +239,8 @@ def test_what_does_not_follow_from_sums_is_left_to_scikit_learn(
 def test_subclasses_are_left_alone(calls):
     OtherSearch(Ridge()).fit(ROWS, T)
     OtherElimination(Ridge()).fit(ROWS, T)
-    assert [call.reason for call in calls] == [
+    # The scores inside scikit-learn's selector are computed by engines.
+    assert [call.reason for call in calls if call.name != "cross_val_score"] == [
         "fit has further arguments, or a subclass overrides a method",
         "a subclass overrides _fit",
     ]
