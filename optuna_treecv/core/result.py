@@ -521,9 +521,8 @@ class CVResult:
 
     def __setstate__(self, state: dict[str, Opaque]) -> None:
         """Restore a pickle. In earlier versions, ``reason`` was named ``why``."""
-        if "why" in state:
-            state = {**state, "reason": state["why"]}
-        vars(self).update(state)
+        former = {"why": "reason"}
+        vars(self).update({former.get(name, name): value for name, value in state.items()})
 
     def __str__(self) -> str:
         """Return the scores with their standard errors, the method and the cost."""

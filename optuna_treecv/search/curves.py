@@ -64,7 +64,7 @@ _SPLITTERS_WITHOUT_Y = (
 _TRAIN_SIZES = np.linspace(0.1, 1.0, 5)  # as in scikit-learn
 
 # The maximum number of classes of a support vector machine whose learning curve is computed here:
-# each pair of classes is a problem of its own, and problems of few rows cost mostly overhead.
+# each pair of classes is a separate problem, and problems of few rows cost mostly overhead.
 _MAX_CLASSES = 3
 
 # The maximum size of the permuted targets in memory, and their maximum number.

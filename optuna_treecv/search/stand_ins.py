@@ -73,6 +73,9 @@ EQUIVALENT_METHODS = frozenset({"neighbors"}) | _CONVERGED_METHODS | _GROWING_ME
 # The maximum number of recorded calls; older calls are dropped.
 _MAX_CALLS = 10_000
 
+# The columns of ``cv_results_`` that functions for ``refit`` do not get.
+_TIMES = ("mean_fit_time", "std_fit_time", "mean_score_time", "std_score_time")
+
 ONE_SHOT_CV = "cv is a generator, which can be iterated only once"
 
 # If X has fewer entries, the paths of ``LassoCV`` are as fast as exact folds.
@@ -374,8 +377,8 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     with_params = [
         clone(search.estimator).set_params(**clone(p, safe=False)) for p in distinct.values()
     ]
-    has_train, arguments = search.return_train_score, (call, X, y, settings, with_params)
-    runs = evaluate_runs(*arguments, models=has_train)
+    has_train = search.return_train_score
+    runs = evaluate_runs(call, X, y, settings, with_params, models=has_train)
     search.n_splits_ = len(runs[0].result().test_score)
     splits_by_key: dict[Any, list[dict[str, Any]]] = {}
     for key, run in zip(distinct, runs, strict=True):
@@ -393,8 +396,7 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
         table[f"rank_test_{name}"] = ranks_of(table[f"mean_test_{name}"])
     search.multimetric_ = scores.is_multiple
     if search.refit or not search.multimetric_:
-        shown = _WithoutTimes(table) if callable(search.refit) else table
-        search.best_index_ = search._select_best_index(search.refit, refit_metric, shown)
+        search.best_index_ = _select_best(search, refit_metric, table)
         if not callable(search.refit):
             search.best_score_ = table[f"mean_test_{refit_metric}"][search.best_index_]
         search.best_params_ = table["params"][search.best_index_]
@@ -411,17 +413,20 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     return search
 
 
-class _WithoutTimes(dict[str, Any]):
-    """The ``cv_results_`` for a function that chooses the best candidate.
+def _select_best(search: Any, refit_metric: str, table: Mapping[str, Any]) -> Any:
+    """Return the index of the best candidate.
 
-    Candidates share their work, so their times cannot be compared: scikit-learn runs the search if
-    the function looks at a time, also by a data frame of all results.
+    Candidates share their work, so their times cannot be compared. A function that chooses the
+    best candidate gets no times, and scikit-learn runs the search if it needs them.
     """
-
-    def __getitem__(self, name: str) -> Any:
-        if name.endswith("_time"):
-            raise LeftToSklearn("refit looks at the times of candidates, which share their work")
-        return super().__getitem__(name)
+    if callable(search.refit):
+        table = {name: column for name, column in table.items() if name not in _TIMES}
+    try:
+        return search._select_best_index(search.refit, refit_metric, table)
+    except KeyError as error:
+        raise LeftToSklearn(
+            "times of candidates that share their work cannot be compared"
+        ) from error
 
 
 def _warn_if_stopped(best: Any) -> None:
@@ -658,8 +663,8 @@ def _cross_validate_by_engine(
     scores = scores_for(options.get("scoring"), estimator, y)
     X, y = indexable(X, y)
     settings = settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
-    needs_models, arguments = has_train or has_models, (call, X, y, settings, [clone(estimator)])
-    run = evaluate_runs(*arguments, models=needs_models)[0]
+    needs_models = has_train or has_models
+    (run,) = evaluate_runs(call, X, y, settings, [clone(estimator)], models=needs_models)
     result, n_splits = run.result(), run.book.scores.shape[1]
     returned: dict[str, Any] = {
         "fit_time": np.full(n_splits, result.seconds / n_splits),

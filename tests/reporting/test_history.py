@@ -500,7 +500,7 @@ def test_an_impossible_number_of_scores(tmp_path, make_evaluation, n_scores):
     message = f"treecv_fold_score_blocks are omitted: run '{bad}'"
     with pytest.warns(RuntimeWarning, match=message) as w:
         assert load_fold_scores(url)["score"].tolist() == list(range(2000))
-    assert len(w) == 1
+    assert len([x for x in w if x.category is RuntimeWarning]) == 1
 
 
 def test_a_file_that_is_damaged_is_named(tmp_path, make_evaluation):

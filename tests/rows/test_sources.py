@@ -133,6 +133,7 @@ def test_rows_go_into_a_file_where_memory_does_not_hold_them(folder, source):
 
 
 def test_names_of_columns_survive(folder):
+    pytest.importorskip("pyarrow")
     data = data_of(folder / "rows.parquet", "label", TIGHT)
     assert list(data.feature_names()) == NAMES
     objective = treecv_objective(
@@ -312,6 +313,7 @@ def test_rows_that_change_while_they_are_read(folder, monkeypatch):
 
 
 def test_estimators_that_need_all_rows_say_so(folder):
+    pytest.importorskip("pyarrow")
     with pytest.raises(ValueError, match="max_memory must be .* bytes for Ridge"):
         tree_cross_validate(
             Ridge(), folder / "rows.parquet", "label", max_memory=SMALL, method="fit"

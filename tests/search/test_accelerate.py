@@ -159,6 +159,7 @@ def test_models_of_folds_and_training_scores(scoring, cv, calls):
     ("refit", "method"),
     [
         (lambda results: int(np.argmin(results["mean_test_score"])), "exact"),
+        (lambda results: int(pd.DataFrame(results)["mean_test_score"].idxmin()), "exact"),
         (lambda results: int(np.argmin(results["mean_fit_time"])), ""),
         (lambda results: int(pd.DataFrame(results)["mean_score_time"].idxmin()), ""),
     ],

@@ -10,6 +10,7 @@ from sklearn import model_selection
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import load_breast_cancer
 from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import HuberRegressor
@@ -28,6 +29,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import NuSVC
+from sklearn.svm import SVC
 from sklearn_cases import cases_with
 
 from optuna_treecv import accelerate
@@ -317,6 +319,14 @@ def test_no_model_of_a_cell_changes_with_the_rows_that_it_tests():
 
 
 # --- What is left to scikit-learn ---
+
+
+def test_learning_curves_of_support_vector_machines_of_many_classes_are_left(calls):
+    D, digits = load_digits(return_X_y=True)
+    for n_classes, method in ((3, "kernel"), (4, "")):
+        rows = np.flatnonzero(digits < n_classes)[:200]
+        model_selection.learning_curve(SVC(), D[rows], digits[rows], cv=2, train_sizes=[60])
+        assert calls[-1].method == method
 
 
 @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ def test_a_value_of_another_type(tmp_path, column, value):
         news = store.read_new()
         found = [store.read(known) for known in news]
         store.write(written)
-    assert len(w) == 1
+    assert len([x for x in w if x.category is RuntimeWarning]) == 1
     is_seen = len(news) == 3  # a payload is not looked at before it is needed
     assert [one is None for one in found] == ([False, True, False] if is_seen else [False] * 2)
     assert set(payloads(store.database)) == {1, 3, 4}
