@@ -21,6 +21,6 @@ fits = cross_validate(model.set_params(**study.best_params), X, y, cv=folds, ret
 coefficients = np.array([m.coef_ for m in models])
 expected = np.array([m.coef_ for m in fits["estimator"]])
 np.testing.assert_allclose(coefficients, expected, rtol=1e-3, atol=1e-5)
-assert np.std(coefficients, axis=0).shape == (1, 30)  # how stable each coefficient is
+assert np.std(coefficients, axis=0).max() < np.abs(coefficients).max() / 4  # how stable they are
 average = objective.best_estimator(study, kind="folds")
 assert np.mean(average.predict(X) == y) > 0.97
