@@ -57,6 +57,7 @@ from optuna_treecv.estimators.base import unset_seeds
 from optuna_treecv.plans.joint import JointPlan
 from optuna_treecv.scoring.metrics import make_scoring
 from optuna_treecv.scoring.metrics import Scorer
+from optuna_treecv.scoring.metrics import Scoring
 from optuna_treecv.search.scores import ranks_of
 from optuna_treecv.search.scores import scores_of
 from optuna_treecv.search.scores import SearchScores
@@ -304,18 +305,29 @@ def _solves_for_models(run: Run) -> bool:
     return isinstance(run.plan, JointPlan) and run.plan.parts.family.is_linear
 
 
-def _train_scores(
-    run: Run, models: Iterable[Any], X: Any, y: Any, scores: SearchScores
-) -> dict[str, list[float]]:
-    """Return the score of each fold's model on its training rows, by the name of the score."""
+def _need_models(scores: SearchScores) -> bool:
+    """Return whether a scorer may use more of a model than its predictions."""
+    scoring = make_scoring(scores.requested)
+    assert isinstance(scoring, Scoring)
+    return any(isinstance(metric, Scorer) and not metric.is_made for metric in scoring.metrics)
+
+
+def _scores_of_models(
+    run: Run, models: Iterable[Any], X: Any, y: Any, scores: SearchScores, *, is_train: bool
+) -> list[Any]:
+    """Return the scores of each fold's model on its training or test rows.
+
+    The scores of a fold are what scikit-learn's scorer returns: a dict if there are several.
+    """
     cut, estimator = run.plan.repeats[0].cut, run.estimator
     chunks = np.argsort([cut.number(chunk) for chunk in range(cut.n_folds)])
-    of_folds: dict[str, list[float]] = {name: [] for name in scores.names}
+    of_folds = []
     for chunk, model in zip(chunks.tolist(), models, strict=True):
-        train = np.sort(cut.split(chunk).train_rows())
-        rows = _safe_split(estimator, X, y, train)
-        for name, scorer in scores.scorers.items():
-            of_folds[name].append(float(scorer(model, *rows)))
+        split = cut.split(chunk)
+        rows = np.sort(split.train_rows()) if is_train else cut.test_rows(chunk)
+        part = _safe_split(estimator, X, y, rows)
+        returned = {name: scorer(model, *part) for name, scorer in scores.scorers.items()}
+        of_folds.append(returned if scores.is_multiple else returned[scores.names[0]])
     return of_folds
 
 
@@ -364,7 +376,12 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     X, y = indexable(X, y)
     scores = scores_for(search.scoring, search.estimator, y)
     folds = groups, search.cv, search.n_jobs
-    options = {"sample_weight": weights, "scoring": scores.requested}
+    needs_models = _need_models(scores)
+    has_models = search.return_train_score or needs_models
+    if has_models and weights is not None:
+        raise LeftToSklearn("scorers that are called with models would need the weights of rows")
+    metrics = scores_for(None, search.estimator, y) if needs_models else scores
+    options = {"sample_weight": weights, "scoring": metrics.requested}
     settings = _settings(search.estimator, y, *folds, **options)
     if hasattr(search, "param_grid"):
         candidates = list(model_selection.ParameterGrid(search.param_grid))
@@ -377,19 +394,20 @@ def _fit_search(call: Call, search: Any, X: Any, y: Any = None, **params: Any) -
     with_params = [
         clone(search.estimator).set_params(**clone(p, safe=False)) for p in distinct.values()
     ]
-    has_train = search.return_train_score
-    runs = evaluate_runs(call, X, y, settings, with_params, models=has_train)
+    runs = evaluate_runs(call, X, y, settings, with_params, models=has_models)
     search.n_splits_ = len(runs[0].result().test_score)
     splits_by_key: dict[Any, list[dict[str, Any]]] = {}
     for key, run in zip(distinct, runs, strict=True):
-        result = run.result()
-        tests = [{"test_scores": split} for split in _split_scores(result, scores)]
-        if has_train:
-            of_folds = _train_scores(run, run.fold_models(), X, y, scores)
-            for split, train in zip(tests, _rows_of(of_folds, scores), strict=True):
+        models = [*run.fold_models()] if has_models else []
+        of_models = partial(_scores_of_models, run, models, X, y, scores)
+        tests = of_models(is_train=False) if needs_models else _split_scores(run, scores)
+        if isinstance(tests[0], Mapping) and not scores.is_multiple:
+            raise LeftToSklearn("the scorer returns several scores")
+        times = {"fit_time": run.result().seconds / search.n_splits_, "score_time": 0.0}
+        splits_by_key[key] = [{**times, "test_scores": split} for split in tests]
+        if search.return_train_score:
+            for split, train in zip(splits_by_key[key], of_models(is_train=True), strict=True):
                 split["train_scores"] = train
-        times = {"fit_time": result.seconds / search.n_splits_, "score_time": 0.0}
-        splits_by_key[key] = [{**times, **split} for split in tests]
     out = [split for key in keys for split in splits_by_key[key]]
     table = search._format_results(candidates, search.n_splits_, out)
     for name in scores.names:
@@ -443,19 +461,13 @@ def _warn_if_stopped(best: Any) -> None:
         )
 
 
-def _split_scores(result: CVResult, scores: SearchScores) -> list[Any]:
+def _split_scores(run: Run, scores: SearchScores) -> list[Any]:
     """Return the score of each split: a float, or a dict if there are several scores."""
+    result = run.result()
     if not scores.is_multiple:
-        return [float(score) for score in result.test_score]
-    columns = {name: result.scores[name].test_score.tolist() for name in scores.names}
-    return _rows_of(columns, scores)
-
-
-def _rows_of(columns: Mapping[str, list[float]], scores: SearchScores) -> list[Any]:
-    """Return the scores of each split: a float, or a dict if there are several scores."""
-    if not scores.is_multiple:
-        return columns[scores.names[0]]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return result.test_score.tolist()
+    columns = [result.scores[name].test_score.tolist() for name in scores.names]
+    return [dict(zip(scores.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _arrays_to_compare(result: Any) -> list[Any]:
@@ -655,30 +667,39 @@ def _cross_validate_by_engine(
     call: Call, estimator: Any, X: Any, y: Any = None, **options: Any
 ) -> Any:
     """Run ``cross_validate`` by an engine."""
-    if options.get("return_indices"):
-        raise LeftToSklearn("return_indices is True")
-    has_train, has_models = (
-        bool(options.get(name)) for name in ("return_train_score", "return_estimator")
+    has_train, has_models, has_indices = (
+        bool(options.get(f"return_{name}")) for name in ("train_score", "estimator", "indices")
     )
     scores = scores_for(options.get("scoring"), estimator, y)
     X, y = indexable(X, y)
-    settings = settings_for_call(_cross_validate, estimator, y, options, scoring=scores.requested)
-    needs_models = has_train or has_models
-    (run,) = evaluate_runs(call, X, y, settings, [clone(estimator)], models=needs_models)
-    result, n_splits = run.result(), run.book.scores.shape[1]
+    if has_indices:
+        cv = model_selection.check_cv(options.get("cv"), y, classifier=is_classifier(estimator))
+        options["cv"] = [*cv.split(X, y, options.pop("groups", None))]
+    needs_models = _need_models(scores)
+    metrics = scores_for(None, estimator, y) if needs_models else scores
+    settings = settings_for_call(_cross_validate, estimator, y, options, scoring=metrics.requested)
+    uses_models = has_train or has_models or needs_models
+    (run,) = evaluate_runs(call, X, y, settings, [clone(estimator)], models=uses_models)
+    n_splits = run.book.scores.shape[1]
     returned: dict[str, Any] = {
-        "fit_time": np.full(n_splits, result.seconds / n_splits),
+        "fit_time": np.full(n_splits, run.result().seconds / n_splits),
         "score_time": np.zeros(n_splits),
     }
-    models = [*run.fold_models()] if needs_models else []
+    models = [*run.fold_models()] if uses_models else []
     if has_models:
         returned["estimator"] = models
-    of_folds = _train_scores(run, models, X, y, scores) if has_train else {}
-    for name in scores.names:
-        score = result.scores[name] if scores.is_multiple else result
-        returned[f"test_{name}"] = np.array(score.test_score)
-        if has_train:
-            returned[f"train_{name}"] = np.array(of_folds[name])
+    if has_indices:
+        trains, tests = zip(*options["cv"], strict=True)
+        returned["indices"] = {"train": trains, "test": tests}
+    of_models = partial(_scores_of_models, run, models, X, y, scores)
+    columns = {"test": of_models(is_train=False) if needs_models else _split_scores(run, scores)}
+    if has_train:
+        columns["train"] = of_models(is_train=True)
+    first = columns["test"][0]
+    for name in first if isinstance(first, Mapping) else scores.names:
+        for subset, splits in columns.items():
+            of_splits = [s[name] if isinstance(s, Mapping) else s for s in splits]
+            returned[f"{subset}_{name}"] = np.array(of_splits)
     return returned
 
 

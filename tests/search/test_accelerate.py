@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-import copy
+from copy import copy
+from copy import deepcopy
 import pickle
 import re
 import subprocess
@@ -36,6 +37,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import NuSVC
 from sklearn.svm import SVC
+from sklearn.svm import SVR
 from sklearn_cases import cases_with
 
 from optuna_treecv import accelerate
@@ -153,6 +155,69 @@ def test_models_of_folds_and_training_scores(scoring, cv, calls):
     for model, expected in zip(ours["estimator"], theirs["estimator"], strict=True):
         np.testing.assert_allclose(model[-1].coef_, expected[-1].coef_, rtol=1e-4, atol=1e-5)
         assert np.array_equal(model.predict(X), expected.predict(X))
+
+
+def _first_coefficient(estimator, X, y):
+    return float(np.ravel(estimator[-1].coef_)[0]) + len(X)
+
+
+def _coefficients_and_score(estimator, X, y):
+    return {"first": _first_coefficient(estimator, X, y), "accuracy": estimator.score(X, y)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scoring", [_first_coefficient, ["accuracy", "r2"], {"a": _first_coefficient, "b": "f1"}]
+)
+def test_scorers_of_models_and_indices(scoring, calls):
+    cv = KFold(4, shuffle=True, random_state=np.random.RandomState(0))
+    options = {"scoring": scoring, "return_train_score": True}
+    ours, theirs = (
+        validate(LOGISTIC, X, Y, cv=deepcopy(cv), return_indices=True, **options)
+        for validate in (model_selection.cross_validate, stand_ins._cross_validate)
+    )
+    grid = {"logisticregression__C": [0.1, 1.0]}
+    searches = [
+        search(LOGISTIC, grid, refit=False, **options).fit(X, Y).cv_results_
+        for search in (model_selection.GridSearchCV, stand_ins.GridSearchCV.stands_for)
+    ]
+    assert [call.method for call in calls] == ["newton", "newton"]
+    assert list(ours) == list(theirs) and list(searches[0]) == list(searches[1])
+    for subset in ("train", "test"):
+        pairs = zip(ours["indices"][subset], theirs["indices"][subset], strict=True)
+        assert all(np.array_equal(*pair) for pair in pairs)
+    for actual, expected in ((ours, theirs), searches):
+        names = [n for n in expected if "train_" in n or "test_" in n and "rank" not in n]
+        assert any("train_" in name for name in names)
+        for name in names:
+            np.testing.assert_allclose(actual[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_scorer_that_returns_a_dict(calls):
+    options = {"scoring": _coefficients_and_score, "return_train_score": True}
+    ours, theirs = (
+        validate(LOGISTIC, X, Y, **options)
+        for validate in (model_selection.cross_validate, stand_ins._cross_validate)
+    )
+    assert calls[-1].method == "newton"
+    assert list(ours) == list(theirs)
+    for name in ("test_first", "train_accuracy"):
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4)
+    grid = {"logisticregression__C": [0.1, 1.0]}
+    search = model_selection.GridSearchCV(LOGISTIC, grid, refit="accuracy", **options)
+    assert "mean_test_first" in search.fit(X, Y).cv_results_
+    assert calls[-1].reason == "the scorer returns several scores"
+
+
+def test_scorers_of_models_and_weights_are_left_to_scikit_learn(calls):
+    search = model_selection.GridSearchCV(Ridge(), {"alpha": [1.0, 2.0]}, return_train_score=True)
+    weights = np.arange(1.0, len(T) + 1)
+    ours = search.fit(D, T, sample_weight=weights).cv_results_["split0_train_score"]
+    theirs = stand_ins.GridSearchCV.stands_for(**search.get_params(deep=False)).fit(
+        D, T, sample_weight=weights
+    )
+    assert np.array_equal(ours, theirs.cv_results_["split0_train_score"])
+    assert calls[0].method == ""
 
 
 @pytest.mark.parametrize(
@@ -363,15 +428,16 @@ def test_models_without_a_promise_are_left_to_scikit_learn(estimator, why, calls
 
 def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
     def score(estimator, X, y):
-        return float(estimator.coef_[0])
+        return float(len(estimator.support_))
 
-    grid = {"alpha": [0.1, 1.0]}
+    grid = {"C": [0.1, 1.0]}
     weights = np.ones(len(T))
     forest, trees = RandomForestClassifier(random_state=0), {"n_estimators": [2, 3]}
     search = model_selection.GridSearchCV(forest, trees, cv=2, return_train_score=True).fit(X, Y)
     assert "mean_train_score" in search.cv_results_
-    own = model_selection.GridSearchCV(Ridge(), grid, scoring=score).fit(D, T)
-    expected = stand_ins.GridSearchCV.stands_for(Ridge(), grid, scoring=score).fit(D, T)
+    svr = SVR()
+    own = model_selection.GridSearchCV(svr, grid, scoring=score).fit(D, T)
+    expected = stand_ins.GridSearchCV.stands_for(svr, grid, scoring=score).fit(D, T)
     assert np.array_equal(
         own.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"]
     )
@@ -381,7 +447,7 @@ def test_what_an_engine_cannot_do_is_left_to_scikit_learn(calls):
     linear_model.LassoCV().fit(D, T)
     assert [call.reason for call in calls if call.method == ""] == [
         "the models of the folds would be refitted",
-        calls[1].reason,
+        "the models of the folds would be refitted",
         "the models of the folds would be refitted",
         "fit is called with further arguments, such as sample_weight",
         "X is small, so scikit-learn's paths are as fast",
@@ -419,7 +485,7 @@ def test_subclasses_search_in_their_own_way(calls):
 
     search = Twice(Ridge(), {"alpha": [0.1]}).fit(D, T)
     assert search.cv_results_["params"] == [{"alpha": 1.0}, {"alpha": 5.0}]
-    assert type(copy.copy(search)) is Twice
+    assert type(copy(search)) is Twice
 
 
 def test_solvers_that_are_stopped_early_are_left_to_scikit_learn(calls):
