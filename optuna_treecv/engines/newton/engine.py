@@ -95,6 +95,9 @@ _MIN_ROWS_PER_COEFFICIENT = 30
 # The same in a search over models with one output.
 _MIN_ROWS_PER_COEFFICIENT_IN_SEARCH = 5
 
+# The same for models that refits solve in the dual, one coefficient per row.
+_MIN_ROWS_PER_COEFFICIENT_OF_DUAL = 2
+
 # Models of several classes with more coefficients than this need, in a search, at least this many
 # training rows per coefficient, and a fold for each 100 coefficients. Refits take longer with more
 # folds, but the Hessian of all rows does not.
@@ -611,7 +614,8 @@ class LinearSVMFolds(GLMFolds):
             is_small = facts.n_outputs > 2 and facts.n_trained < _MIN_TRAINING_ROWS
             if is_small and not facts.is_requested:
                 return f"refits take less time for fewer than {_MIN_TRAINING_ROWS:,} training rows"
-        return super().why_not(estimator, replace(facts, n_outputs=1))
+        facts = replace(facts, n_outputs=1)  # the models are solved separately
+        return super().why_not(estimator, facts) or _why_too_few_rows(facts, is_dual=True)
 
     @classmethod
     def why_not_leave_one_out(
@@ -658,10 +662,12 @@ def _why_too_wide(facts: Facts) -> str:
     return ""
 
 
-def _why_too_few_rows(facts: Facts) -> str:
+def _why_too_few_rows(facts: Facts, is_dual: bool = False) -> str:
     """Return the reason why refits take less time than Newton's method; "" if they do not."""
     n_coefficients, min_rows = facts.n_features * facts.n_models, _MIN_ROWS_PER_COEFFICIENT
-    if facts.is_searched:
+    if is_dual:
+        min_rows = _MIN_ROWS_PER_COEFFICIENT_OF_DUAL
+    elif facts.is_searched:
         min_rows = _MIN_ROWS_PER_COEFFICIENT_IN_SEARCH if facts.n_models == 1 else 0
         if facts.n_models > 1 and n_coefficients > _MAX_COEFFICIENTS_OF_FEW_FOLDS:
             min_rows = _MIN_ROWS_PER_SHARED_COEFFICIENT

@@ -30,6 +30,8 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.model_selection import TimeSeriesSplit
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.svm import LinearSVR
 
 from optuna_treecv import tree_cross_val_predict
 from optuna_treecv import tree_cross_validate
@@ -461,6 +463,18 @@ def test_a_model_of_all_rows_whose_steps_go_too_far_is_only_where_folds_begin(se
     assert result.method == "newton"
     expected = cross_validate(converged(model), X, y, **options)["test_score"]
     np.testing.assert_allclose(result.test_score, expected, rtol=PROMISED, atol=PROMISED)
+
+
+@pytest.mark.parametrize("model", [LinearSVC(), LinearSVR(loss="squared_epsilon_insensitive")])
+def test_dual_problems_of_few_rows_are_refitted(model: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 170)), rng.integers(2, size=400)
+    few = tree_cross_validate(model, X, y, cv=KFold(5), scoring="neg_mean_squared_error")
+    assert few.method == "fit"
+    assert "fewer than 2 training rows for each of 170 coeff" in few.reason
+    for columns in (128, 160):
+        result = tree_cross_validate(model, X[:, :columns], y, cv=KFold(5))
+        assert result.method == "newton"
 
 
 def test_single_candidates_need_rows_for_each_coefficient() -> None:
