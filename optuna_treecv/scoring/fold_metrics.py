@@ -145,8 +145,10 @@ def _warn(name: str, what: str, is_concerned: Array, why: str) -> None:
 # Metrics that are means of row scores
 
 
-def _means(values: Array, weights: Array, begins: Array) -> Array:
+def _means(values: Array, weights: Weights, begins: Array) -> Array:
     """Return sum(w * value) / sum(w) of each fold, NaN if all weights are 0."""
+    if weights is None:
+        return _sums(values, begins) / fold_sizes(begins, len(values))
     return _sums(weights * values, begins) / _sums(weights, begins)
 
 
@@ -163,7 +165,7 @@ def _mean_metric(
         response: Array, targets: Array, weights: Weights, begins: Array, *of_known: Array
     ) -> Array:
         (scores,) = of_known or (of_rows(response, targets),)
-        means = _means(scores, _or_ones(weights, targets), begins)
+        means = _means(scores, weights, begins)
         if are_undefined is not None:
             means[are_undefined(response, targets, begins)] = np.nan
         return means
@@ -211,6 +213,8 @@ def _neg_brier(probabilities: Array, codes: Array) -> Array:
 
 
 def _lack_a_class(probabilities: Array, codes: Array, begins: Array) -> Array:
+    if probabilities.shape[1] == 2:
+        return np.minimum.reduceat(codes, begins) == np.maximum.reduceat(codes, begins)
     counts = _class_sums(np.ones(len(codes)), codes, probabilities.shape[1], begins)
     return (counts == 0).any(axis=1)
 
@@ -233,7 +237,7 @@ def _mean_of_columns(of_column: Callable[..., Array]) -> Callable[..., Array]:
 
 @_mean_of_columns
 def _neg_rmse(predicted: Array, y: Array, weights: Weights, begins: Array) -> Array:
-    return -np.sqrt(_means(np.square(predicted - y), _or_ones(weights, y), begins))
+    return -np.sqrt(_means(np.square(predicted - y), weights, begins))
 
 
 @_mean_of_columns
