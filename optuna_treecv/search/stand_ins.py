@@ -255,8 +255,9 @@ def _settings(
     estimator: Any, y: Any, groups: Any, cv: Any, n_jobs: Any, **options: Any
 ) -> Settings:
     """Return the settings of a cross-validation with scikit-learn's splits."""
-    if get_config()["enable_metadata_routing"]:
-        raise LeftToSklearn("metadata routing is enabled")
+    is_routed = groups is not None or options.get("sample_weight") is not None
+    if is_routed and get_config()["enable_metadata_routing"]:
+        raise LeftToSklearn("arguments are passed by metadata routing")
     if np.ndim(y) == 2 and np.shape(y)[1] == 1:
         raise LeftToSklearn("y is a column vector, for which scikit-learn warns")
     if hasattr(cv, "__next__"):

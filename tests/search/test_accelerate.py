@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import loguniform
+from sklearn import config_context
 from sklearn import linear_model
 from sklearn import model_selection
 from sklearn.calibration import CalibratedClassifierCV
@@ -30,6 +31,7 @@ from sklearn.linear_model import Ridge
 from sklearn.linear_model import RidgeClassifierCV
 from sklearn.linear_model import RidgeCV
 from sklearn.linear_model import SGDClassifier
+from sklearn.metrics import RocCurveDisplay
 from sklearn.model_selection import KFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -207,6 +209,23 @@ def test_a_scorer_that_returns_a_dict(calls):
     search = model_selection.GridSearchCV(LOGISTIC, grid, refit="accuracy", **options)
     assert "mean_test_first" in search.fit(X, Y).cv_results_
     assert calls[-1].reason == "the scorer returns several scores"
+
+
+def test_metadata_routing_without_arguments_has_no_effect(calls):
+    options = {"cv": 4, "return_estimator": True, "return_indices": True}
+    with config_context(enable_metadata_routing=True):
+        ours = model_selection.cross_validate(LOGISTIC, X, Y, **options)
+        theirs = stand_ins._cross_validate(LOGISTIC, X, Y, **options)
+        search = model_selection.GridSearchCV(LOGISTIC, {"logisticregression__C": [0.1, 1.0]})
+        search.fit(X, Y)
+        display = RocCurveDisplay.from_cv_results(ours, X, Y)
+        ridge, weights = Ridge().set_fit_request(sample_weight=True), np.ones(len(T))
+        ridge.set_score_request(sample_weight=False)
+        model_selection.cross_val_score(ridge, D, T, params={"sample_weight": weights})
+    np.testing.assert_allclose(ours["test_score"], theirs["test_score"])
+    assert len(display.roc_auc) == 4
+    assert [call.method for call in calls] == ["newton", "newton", ""]
+    assert calls[-1].reason == "arguments are passed by metadata routing"
 
 
 def test_scorers_of_models_and_weights_are_left_to_scikit_learn(calls):

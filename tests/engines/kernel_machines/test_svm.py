@@ -161,19 +161,38 @@ def test_the_optimality_conditions_hold_in_folds_of_few_rows(monkeypatch, kind, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [60, 400])
-def test_the_optimality_conditions_hold_in_folds_of_few_of_many_rows(monkeypatch, kind, n):
+@pytest.mark.parametrize(
+    ("n", "seeds"),
+    [
+        (60, range(6)),
+        (400, range(1)),
+        pytest.param(60, range(6, 30), marks=pytest.mark.nightly),
+        pytest.param(400, range(1, 4), marks=pytest.mark.nightly),
+    ],
+)
+def test_the_optimality_conditions_hold_in_folds_of_few_of_many_rows(monkeypatch, kind, n, seeds):
     recorded = record_solutions(monkeypatch)
-    for seed in range({60: 30, 400: 4}[n]):
+    for seed in seeds:
         check_random_problem(recorded, kind, 200 + seed, n, n_folds=60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [40, 300, 800, 2000])
-def test_the_optimality_conditions_hold_in_each_fold_of_more_rows(monkeypatch, kind, n):
+@pytest.mark.parametrize(
+    ("n", "seeds"),
+    [
+        (40, range(20)),
+        (300, range(6)),
+        (800, range(2)),
+        pytest.param(40, range(20, 60), marks=pytest.mark.nightly),
+        pytest.param(300, range(6, 20), marks=pytest.mark.nightly),
+        pytest.param(800, range(2, 6), marks=pytest.mark.nightly),
+        pytest.param(2000, range(1), marks=pytest.mark.nightly),
+    ],
+)
+def test_the_optimality_conditions_hold_in_each_fold_of_more_rows(monkeypatch, kind, n, seeds):
     recorded = record_solutions(monkeypatch)
-    for seed in range({40: 60, 300: 20, 800: 6, 2000: 1}[n]):
+    for seed in seeds:
         check_random_problem(recorded, kind, 100 + seed, n)
 
 
@@ -422,8 +441,7 @@ print((read("VmHWM") - before) / 3000**2)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("n_jobs", [1, 2])
-@pytest.mark.parametrize("C", [1.0, 1000.0])
+@pytest.mark.parametrize(("n_jobs", "C"), [(1, 1000.0), (2, 1.0)])
 def test_the_memory_of_matrices_is_bounded(n_jobs, C):
     command = [sys.executable, "-P", "-c", MEMORY, str(n_jobs), str(C)]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
