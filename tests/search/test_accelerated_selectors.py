@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 import pickle
 
 import numpy as np
@@ -108,8 +109,13 @@ def check_is_equal(ours, theirs):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "options"), SELECTORS)
-@pytest.mark.parametrize("estimator", [LinearRegression(), Ridge(0.2)])
+@pytest.mark.parametrize(
+    ("name", "options", "estimator"),
+    [
+        (*selector, estimator)
+        for selector, estimator in zip(SELECTORS, cycle([LinearRegression(), Ridge(0.2)]))
+    ],
+)
 def test_selectors_have_the_same_features(name, options, estimator, calls):
     for rows in ((X, Y), (Z.astype(np.float32), T)):
         if rows[0] is not X and isinstance(options.get("cv"), list):

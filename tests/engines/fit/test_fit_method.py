@@ -267,7 +267,9 @@ def test_estimators_get_slices_of_what_was_given():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+@pytest.mark.parametrize(
+    "backend", ["loky", "threading", pytest.param("multiprocessing", marks=pytest.mark.nightly)]
+)
 def test_workers_change_nothing(backend):
     given = RandomForestClassifier(3), X_CLASSES, Y_CLASSES
     one = tree_cross_validate(*given, cv=3)
