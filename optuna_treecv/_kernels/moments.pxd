@@ -242,9 +242,7 @@ cdef inline inlined survey_missing(
                 merge_known(n_next[i], mean_next[i], M2_next[i], n_new + i, mean_new + i, M2_new + i)
             rest.start = piece.stop
         for i in range(8):
-            merge_known(
-                n_new[i], mean_new[i], M2_new[i], moments.n_known + j + i, moments.known_mean + j + i, &unused
-            )
+            merge_known(n_new[i], mean_new[i], M2_new[i], moments.n_known + j + i, moments.known_mean + j + i, &unused)
             filling[j + i] = <floating> moments.known_mean[j + i]
             merge_known(
                 <double> (span.stop - span.start) - n_new[i],
@@ -301,9 +299,7 @@ cdef inline inlined survey_columns(
         n_seen = <double> moments.count[0]
         piece = next_block(columns, span, &block)
         if block != NULL:
-            merge(
-                n_seen, <double> (piece.stop - piece.start), block, block + width, width, moments.mean, moments.M2
-            )
+            merge(n_seen, <double> (piece.stop - piece.start), block, block + width, width, moments.mean, moments.M2)
         else:
             merge_rows(X, width, piece, n_seen, moments.mean, moments.M2)
         moments.count[0] += piece.stop - piece.start

@@ -23,9 +23,7 @@ cdef enum:
 
 
 cdef extern from "row_copy.h" nogil:
-    double copy_row(
-        const void *x, Py_ssize_t n, double last, void *out, Py_ssize_t width, bint past_cache
-    ) noexcept
+    double copy_row(const void *x, Py_ssize_t n, double last, void *out, Py_ssize_t width, bint past_cache) noexcept
     void streams_end "STREAMS_END"() noexcept
 
 

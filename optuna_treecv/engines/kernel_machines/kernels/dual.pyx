@@ -171,9 +171,7 @@ cdef class DualSolver:
         """The bytes of memory of this solver."""
         return sum(self.sizes) + self.own.n_bytes + self.kept.n_bytes
 
-    def move(
-        self, K: Gram, const double [::1] changes, double [::1] coefs, double [::1] gradient
-    ) -> float:
+    def move(self, K: Gram, const double [::1] changes, double [::1] coefs, double [::1] gradient) -> float:
         """Add changes to the coefficients b, and K times the changes to the gradient, both in place.
 
         Returns

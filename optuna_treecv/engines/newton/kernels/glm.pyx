@@ -134,9 +134,7 @@ def multiply_sparse(
     if W.shape[1] != n_lanes:
         raise ValueError("W and Z must have the same number of columns.")
     with nogil:
-        multiply_strips(
-            &values[0], &columns[0], &starts[0], n_rows, &W[0, 0], &Z[0, 0], n_lanes, transpose
-        )
+        multiply_strips(&values[0], &columns[0], &starts[0], n_rows, &W[0, 0], &Z[0, 0], n_lanes, transpose)
 
 
 cdef dispatched multiply_columns_of_rows(
@@ -263,6 +261,4 @@ def softmax(
     if y is not None and y.shape[0] != z.shape[0]:
         raise ValueError("y must have one entry for each row.")
     with nogil:
-        softmax_of_rows(
-            &z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &buffer[0]
-        )
+        softmax_of_rows(&z[0, 0, 0], NULL if y is None else &y[0], z.shape[0], z.shape[1], z.shape[2], &buffer[0])

@@ -166,15 +166,7 @@ cdef inline inlined dot_lanes(
     if floating is float or Weight is double:
         if row.columns != NULL:
             lane_dots_sparse(
-                x,
-                row.columns,
-                row.n_values,
-                next_row.columns,
-                next_row.n_values,
-                w,
-                n_lanes,
-                workspace,
-                out,
+                x, row.columns, row.n_values, next_row.columns, next_row.n_values, w, n_lanes, workspace, out
             )
         elif row.skips_zeros:
             lane_dots_nonzeros(x, row.nonzeros, row.n_values, w, n_lanes, out)

@@ -126,13 +126,7 @@ cdef void lane_slopes(
 
 cdef class LinearKernel(Kernel):
     cdef int bind_linear(
-        self,
-        object X,
-        object y,
-        object n_classes,
-        Py_ssize_t n_models,
-        LinearSettings *settings,
-        bint in_lanes,
+        self, object X, object y, object n_classes, Py_ssize_t n_models, LinearSettings *settings, bint in_lanes
     ) except -1
     cdef int lay_out(
         self, Py_ssize_t common_bytes, Py_ssize_t n_scalars, Py_ssize_t n_sums, Py_ssize_t n_vectors

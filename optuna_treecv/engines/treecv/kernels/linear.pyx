@@ -351,13 +351,7 @@ cdef class LinearKernel(Kernel):
     """
 
     cdef int bind_linear(
-        self,
-        object X,
-        object y,
-        object n_classes,
-        Py_ssize_t n_models,
-        LinearSettings *settings,
-        bint in_lanes,
+        self, object X, object y, object n_classes, Py_ssize_t n_models, LinearSettings *settings, bint in_lanes
     ) except -1:
         """Bind the rows, the targets and the settings, and derive the number of lanes."""
         cdef int32_t first_class = self.bind_targets(X, y, n_classes)

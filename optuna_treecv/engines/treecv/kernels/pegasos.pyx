@@ -274,9 +274,7 @@ cdef inlined test_two_on(
                 <floating> (settings.alpha[0] * steps),
             )
             factor = per_step * (head.outputs[c].scale if margins[i] == margins[i] else NAN)
-            out[(1 - i) * learner.n_outputs + c] = stepped(
-                added, x + i * width, z, factor, x + (1 - i) * width, width
-            )
+            out[(1 - i) * learner.n_outputs + c] = stepped(added, x + i * width, z, factor, x + (1 - i) * width, width)
         z += width
 
 

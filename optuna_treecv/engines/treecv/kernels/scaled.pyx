@@ -318,11 +318,7 @@ cdef dispatched train(const Learner *learner, Span span, unsigned char *state, L
 
 
 cdef dispatched train_both(
-    const Learner *learner,
-    Span span,
-    Span other_span,
-    unsigned char *first,
-    unsigned char *second,
+    const Learner *learner, Span span, Span other_span, unsigned char *first, unsigned char *second
 ) noexcept nogil:
     """Train two states on dense rows."""
     cdef Buffer buffer
@@ -455,9 +451,7 @@ cdef class Scaled(Kernel):
         self.learner.changes = NULL
         self.learner.remember_columns = NULL
         self.set_sizes(
-            inner.learner.head_bytes,
-            inner.state_bytes + own_bytes - inner.learner.head_bytes,
-            inner.model_bytes,
+            inner.learner.head_bytes, inner.state_bytes + own_bytes - inner.learner.head_bytes, inner.model_bytes
         )
         self.log_bytes = 0                              # states are copied, not undone
         return 0

@@ -290,11 +290,7 @@ include "train_dense_by_type.pxi"
 
 
 cdef void train_both_batches(
-    const Learner *learner,
-    Span span,
-    Span other_span,
-    unsigned char *first,
-    unsigned char *second,
+    const Learner *learner, Span span, Span other_span, unsigned char *first, unsigned char *second
 ) noexcept nogil:
     """Train two states one after the other, because a row of a mini-batch need not wait for the previous row."""
     train_dense(learner, span, first, NULL, NULL)

@@ -48,12 +48,7 @@ cdef inline Span draw_order(
 
 
 cdef inline void train_phase(
-    const Learner *learner,
-    Tree *tree,
-    Span span,
-    Span held_out,
-    unsigned char *state,
-    Log *log,
+    const Learner *learner, Tree *tree, Span span, Span held_out, unsigned char *state, Log *log
 ) noexcept nogil:
     """Run the training phase on the rows of ``span``, which leads to the node that holds out the rows ``held_out``."""
     if learner.survey != NULL:
@@ -143,12 +138,7 @@ cdef inline Py_ssize_t find_columns(
 
 
 cdef inline bint prepare_undo(
-    const Learner *learner,
-    Tree *tree,
-    Span span,
-    Span held_out,
-    unsigned char *state,
-    ByteRange part,
+    const Learner *learner, Tree *tree, Span span, Span held_out, unsigned char *state, ByteRange part
 ) noexcept nogil:
     """Prepare to undo the training phase on the rows of ``span``, if this is cheaper than training a copy.
 

@@ -44,9 +44,7 @@ cdef void fill(
             if held_of[part] < 0:
                 continue
             if held_of[part] == 0:
-                add_rows(
-                    forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, <Count *> NULL
-                )
+                add_rows(forest, node, feature, node.bounds[part], node.bounds[part + 1], sign, total, <Count *> NULL)
                 continue
             held = total + held_of[part] * width
             if sign < 0 or node.bounds[part + 1] - node.bounds[part] < n_slots:
