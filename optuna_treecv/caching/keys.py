@@ -381,7 +381,6 @@ _BLOCK_BYTES = 2**19
 # Types whose ``repr`` shows their full content.
 _DATES = {date, datetime, time, timedelta}
 _REPR = {bool, int, float, complex, bytes, Decimal, Fraction, UUID} | _DATES
-_REPR_OF_PANDAS = ("Timestamp", "Timedelta")
 
 
 def data_digest(*values: Any) -> bytes | None:
@@ -503,7 +502,7 @@ def _encode_cell(cell: Any) -> str:
         return "nan"
     if pandas is not None and (cell is pandas.NA or cell is pandas.NaT):
         return repr(cell)
-    is_of_pandas = pandas is not None and kind in [getattr(pandas, n) for n in _REPR_OF_PANDAS]
+    is_of_pandas = pandas is not None and kind in (pandas.Timestamp, pandas.Timedelta)
     if kind in _REPR or isinstance(cell, np.generic) or is_of_pandas:
         return f"{kind.__name__} {cell!r}"
     raise NoKey(f"Objects of type {kind.__name__} cannot be hashed.")
@@ -550,11 +549,8 @@ def _digest_column(values: Any) -> bytes:
     """Return a digest of a pandas array."""
     dtype, arrays = values.dtype, sys.modules["pandas"].arrays
     if hasattr(values, "categories") and hasattr(values, "codes"):
-        categories, codes = (
-            _digest_column(values.categories.array),
-            _digest_array(np.asarray(values.codes)),
-        )
-        parts = [encode(values.ordered), categories, codes]
+        categories = _digest_column(values.categories.array)
+        parts = [encode(values.ordered), categories, _digest_array(np.asarray(values.codes))]
     elif hasattr(dtype, "closed"):  # intervals
         parts = [_digest_column(values.left.array), _digest_column(values.right.array)]
     elif hasattr(values, "asi8"):  # datetimes, durations and periods are stored as integers

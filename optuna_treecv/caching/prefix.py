@@ -63,11 +63,8 @@ class Prefix:
 def _digest_after(prefix: bytes, phase: Phase, n_updates: int) -> bytes:
     """Return the key of a prefix that is extended by ``n_updates`` updates of a phase."""
     hashed = blake2b(prefix, digest_size=16)
-    hashed.update(
-        struct.pack(
-            "<qqqQ?", phase.start, phase.stop, n_updates, phase.seed or 0, phase.seed is not None
-        )
-    )
+    numbers = phase.start, phase.stop, n_updates, phase.seed or 0, phase.seed is not None
+    hashed.update(struct.pack("<qqqQ?", *numbers))
     if phase.replays is not None:
         hashed.update(struct.pack("<qQqqq", *phase.replays))
     return hashed.digest()

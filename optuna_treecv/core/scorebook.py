@@ -78,7 +78,6 @@ class Scorebook:
         self.n_scored = 0
         # For each row as given: the sum of its losses, and their number if it may be tested
         # repeatedly.
-        self._tests_single_rows = cross_validation.tests_single_rows
         self._losses = self._n_tests = None
         if request.settings.row_losses:
             cut = repeats[0].cut
@@ -209,7 +208,7 @@ class Scorebook:
         """Reveal the folds of a repeat with indices below ``end``."""
         before = repeat.number * repeat.cut.n_folds
         begin, self.n_scored = self.n_scored, before + end
-        if self._losses is not None and self._tests_single_rows:
+        if self._losses is not None and self.spreads is None:  # each fold is a row
             scores = self.scores[self._request.scoring.optimized[0], begin : self.n_scored]
             self._add_losses(repeat, Node(begin - before, end), scores)
         hidden = self._hidden[repeat.number]
@@ -287,13 +286,13 @@ class Scorebook:
             mean = mean_and_std(scores)[0]
             return Score(scores, mean, None, metric.direction, None, True, std_error)
         scores = self.fold_scores(number)
-        if not self.is_complete:
+        behind = None
+        if self.is_complete:
+            behind = self._scores_for_interval(number, metric, scores, method)
+        else:
             scores = scores[~np.isnan(scores)]
         mean, std = mean_and_std(scores)
         std = std if len(scores) > 1 else None
-        behind = (
-            self._scores_for_interval(number, metric, scores, method) if self.is_complete else None
-        )
         return Score(scores, mean, std, metric.direction, behind)
 
     def _scores_for_interval(
@@ -336,9 +335,8 @@ def concatenate_folds(folds: Sequence[TestedRows]) -> TestedRows:
     begins = None
     if any(fold.begins is not None for fold in folds):
         ends = np.cumsum([0, *map(len, folds)])
-        begins = np.concatenate(
-            [end + e.all_begins() for end, e in zip(ends, folds, strict=False)]
-        )
+        pairs = zip(ends, folds, strict=False)
+        begins = np.concatenate([end + fold.all_begins() for end, fold in pairs])
     return TestedRows(
         join([fold.outputs for fold in folds]),
         folds[0].respond,

@@ -192,15 +192,16 @@ class Database:
 
         The size is None if unknown.
         """
-        counts = {
-            t.name: sa.select(sa.func.count()).select_from(t) for t in METADATA.sorted_tables
-        }
-        return self.read(
-            lambda connection: [
-                (name, connection.execute(count).scalar_one(), _n_bytes(connection, name))
-                for name, count in counts.items()
-            ]
-        )
+
+        def measure(connection: Connection) -> list[tuple[str, int, int | None]]:
+            sizes = []
+            for table in METADATA.sorted_tables:
+                count = sa.select(sa.func.count()).select_from(table)
+                n_rows = connection.execute(count).scalar_one()
+                sizes.append((table.name, n_rows, _n_bytes(connection, table.name)))
+            return sizes
+
+        return self.read(measure)
 
     def vacuum(self) -> None:
         """Return the space of deleted rows in a SQLite file to the file system.
@@ -208,10 +209,9 @@ class Database:
         PostgreSQL does this automatically.
         """
         if _is_sqlite(self._url):
-            with self.engine.connect() as connection:
-                connection.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql(
-                    "VACUUM"
-                )
+            engine = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            with engine.connect() as connection:
+                connection.exec_driver_sql("VACUUM")
 
     @contextmanager
     def writing(self, *, alone: bool = False) -> Iterator[Connection]:

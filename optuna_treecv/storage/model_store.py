@@ -227,9 +227,8 @@ def evict(connection: sa.Connection, max_bytes: int) -> int:
     aged = sa.select(MODELS.c.id, MODELS.c.n_bytes, worth).subquery()
     up_to_here = sa.func.sum(aged.c.n_bytes).over(order_by=(aged.c.worth.desc(), aged.c.id.desc()))
     ranked = sa.select(aged.c.id, up_to_here.label("up_to_here")).subquery()
-    evicted = list(
-        connection.scalars(sa.select(ranked.c.id).where(ranked.c.up_to_here > max_bytes))
-    )
+    query = sa.select(ranked.c.id).where(ranked.c.up_to_here > max_bytes)
+    evicted = list(connection.scalars(query))
     for part in chunks(evicted):
         connection.execute(sa.delete(MODELS).where(MODELS.c.id.in_(part)))
     return len(evicted)
@@ -367,10 +366,8 @@ class Leases:
 
     def _release(self, owner: str, ended: Event) -> None:
         ended.set()
-        is_owners = LEASES.c.owner == owner
-        self._write(
-            lambda connection: connection.execute(sa.delete(LEASES).where(is_owners)), None
-        )
+        deletion = sa.delete(LEASES).where(LEASES.c.owner == owner)
+        self._write(lambda connection: connection.execute(deletion), None)
 
     def _renew(self, owner: str, ended: Event) -> None:
         """Renew the leases of an owner until they are released."""
