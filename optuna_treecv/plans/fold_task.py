@@ -440,27 +440,20 @@ class FirstSteps:
         wide = widen(step, X, self._sizes)
         if wide is not None:
             name = digest(before, encode(wide))
-            transformed, fitted = self._find(name, fit_transform, wide, X, *args, **options)
+            compute = partial(fit_transform, wide, X, *args, **options)
+            transformed, fitted = self._find(name, compute)
             if (narrow := narrow_to(step, fitted, X, transformed)) is not None:
                 return narrow
-        return self._find(self._name, fit_transform, step, X, *args, **options)
+        return self._find(self._name, partial(fit_transform, step, X, *args, **options))
 
-    def _find(
-        self,
-        name: bytes,
-        fit_transform: Callable[..., Any],
-        step: Any,
-        X: Any,
-        *args: Any,
-        **options: Any,
-    ) -> Any:
+    def _find(self, name: bytes, compute: Callable[[], Any]) -> Any:
         """Return the cached result with this key, or compute and cache it."""
         key = Key(name, b"", b"", b"beginning")
         pickled = self.cached_steps.find(key)
         if pickled is not None:
             return pickle.loads(pickled.data)
         began = perf_counter()
-        result = fit_transform(step, X, *args, **options)
+        result = compute()
         seconds = perf_counter() - began
         try:
             array = np.frombuffer(pickle.dumps(result, protocol=5), np.uint8)
