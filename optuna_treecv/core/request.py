@@ -203,7 +203,7 @@ class Request:
         names = ("predict_proba", "decision_function", "predict")
         methods = tuple(n for n in names if n in scored or n in self.best_methods)
         n_rows = sum(repeat.cut.n_tested for repeat in self.cross_validation.repeats)
-        is_small = n_rows * self._bytes_per_row(methods) <= MAX_OUTPUT_BYTES
+        is_small = n_rows * self.bytes_per_row(methods) <= MAX_OUTPUT_BYTES
         if wanted == "all" or (self.keeps_best and is_small and not self.data.is_remote):
             return methods
         return tuple(name for name in names if name in scored)
@@ -213,12 +213,8 @@ class Request:
         """Whether the predictions for all rows are needed in addition to fold scores."""
         return self.pools or self.needs_rows or bool(self.stored_methods)
 
-    @property
-    def stored_bytes_per_row(self) -> int:
-        """The number of bytes per row that the outputs of ``stored_methods`` take."""
-        return self._bytes_per_row(self.stored_methods)
-
-    def _bytes_per_row(self, methods: Sequence[str]) -> int:
+    def bytes_per_row(self, methods: Sequence[str]) -> int:
+        """Return the number of bytes per row that the stored outputs of these methods take."""
         n_targets = self.cross_validation.n_targets
         n_outputs = sum(n_columns(method, self.classes, n_targets) for method in methods)
         return self.cross_validation.output_type.itemsize * n_outputs

@@ -8,6 +8,7 @@ engine.
 """
 
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -232,7 +233,8 @@ class Run:
         """The number of bytes that the results would take if a batch precomputed them."""
         repeat = self.plan.repeats[0]
         n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
-        n_bytes += n_rows * (self.request.stored_bytes_per_row + 8 * self.request.needs_rows)
+        of_outputs = self.request.bytes_per_row(self.request.stored_methods)
+        n_bytes += n_rows * (of_outputs + 8 * self.request.needs_rows)
         # Row scores of the first pass, and of the 16 nested folds.
         if self.request.settings.is_early:
             n_bytes += 2 * 8 * n_rows
@@ -601,15 +603,8 @@ class Run:
         """
         self.check_predictions(response_method, argument)
         self.check_each_row_is_tested_once()
-        repeat = self.plan.repeats[0]
-        try:
-            return self.plan.predict(self.estimator, repeat, response_method)
-        except Failed as failed:
-            if self.plan.fallback is None:
-                raise failed.error from None
-            reason = failed
-        with _explain_errors(reason):
-            return self.plan.fallback.predict(self.estimator, repeat, response_method)
+        estimator, repeat = self.estimator, self.plan.repeats[0]
+        return self._with_fallback(lambda plan: plan.predict(estimator, repeat, response_method))
 
     def fold_models(self) -> FoldModels:
         """Return the fitted models of all folds, by fold index, one repeat after the other."""
@@ -623,14 +618,18 @@ class Run:
 
     def _models_of(self, repeat: Repeat) -> FoldModels:
         """Return the fitted models of all folds of a repeat, in the order of the chunks."""
+        return self._with_fallback(lambda plan: plan.fold_models(self.estimator, repeat))
+
+    def _with_fallback(self, compute: Callable[[Plan], T]) -> T:
+        """Return the result of ``compute`` for the plan or, if the plan fails, its fallback."""
         try:
-            return self.plan.fold_models(self.estimator, repeat)
+            return compute(self.plan)
         except Failed as failed:
             if self.plan.fallback is None:
                 raise failed.error from None
             reason = failed
         with _explain_errors(reason):
-            return self.plan.fallback.fold_models(self.estimator, repeat)
+            return compute(self.plan.fallback)
 
     def check_predictions(self, response_method: str, argument: str) -> None:
         """Raise an error if there are no out-of-fold predictions by a response method."""
