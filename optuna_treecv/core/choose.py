@@ -390,17 +390,14 @@ def _alternatives(
         loss = "log_loss" if hasattr(estimator, "predict_proba") else "accuracy"
         alternatives.append(f"scoring={loss!r}")
     elif is_regressor(estimator):
-        alternatives.append(
-            f"scoring={_SIMILAR_MEANS.get(scoring.name, 'neg_mean_squared_error')!r}"
-        )
-    max_folds = n_rows // MIN_ROWS_PER_FOLD
-    if codes is None:
-        folds = f"at most {max_folds} folds"
-    else:
+        similar = _SIMILAR_MEANS.get(scoring.name, "neg_mean_squared_error")
+        alternatives.append(f"scoring={similar!r}")
+    max_folds, folds = n_rows // MIN_ROWS_PER_FOLD, "folds"
+    if codes is not None:
         max_folds = min(max_folds, int(np.bincount(codes).min()) // MIN_ROWS_PER_CLASS)
-        folds = f"at most {max_folds} stratified folds"
+        folds = "stratified folds"
     if max_folds >= 2:
-        alternatives.append(folds)
+        alternatives.append(f"at most {max_folds} {folds}")
     return alternatives or ["a loss"]
 
 
@@ -449,13 +446,11 @@ def baseline(metric: Metric, estimator: Estimator, data: Data) -> tuple[float, s
 def _loss_from_class_weights(loss: Loss, dummy: Estimator, data: Data) -> float:
     """Compute the loss on all rows from the total weight of each class, which is fast."""
     codes, labels = data.codes(), np.arange(len(data.classes()))
-    fitted, tested = (
-        np.bincount(codes, weights, len(labels)) for weights in (data.weights, data.score_weights)
-    )
-    dummy.fit(labels[:, None], labels, sample_weight=fitted)
+    class_weights = np.bincount(codes, data.weights, len(labels))
+    dummy.fit(labels[:, None], labels, sample_weight=class_weights)
     response = getattr(dummy, loss.methods)(labels[:1, None])
     losses = loss.of_rows(np.repeat(response, len(labels), axis=0), labels)
-    return float(np.average(losses, weights=tested))
+    return float(np.average(losses, weights=np.bincount(codes, data.score_weights, len(labels))))
 
 
 def _score(scoring: Loss | Scorer, dummy: Estimator, data: Data) -> float:
@@ -492,9 +487,8 @@ def scales_warning(estimator: Estimator, X: Features) -> str:
         X = X.sample
     sample = np.arange(min(X.shape[0], _SAMPLE_SIZE))
     if X.shape[0] > _SAMPLE_SIZE:
-        runs = np.linspace(
-            0, X.shape[0], _SAMPLE_SIZE // _RUN_LENGTH, endpoint=False, dtype=np.intp
-        )
+        n_runs = _SAMPLE_SIZE // _RUN_LENGTH
+        runs = np.linspace(0, X.shape[0], n_runs, endpoint=False, dtype=np.intp)
         sample = np.ravel(runs[:, np.newaxis] + np.arange(_RUN_LENGTH))
     rows = np.asarray(take_rows(X, sample))
     leave_pages(X)
@@ -514,9 +508,7 @@ def scales_warning(estimator: Estimator, X: Features) -> str:
 
 
 def not_finite_warning(estimator: Estimator, mean: float, n_diverged: int) -> str:
-    """Return a warning with the reason if the mean score is not finite; else ""."""
-    if np.isfinite(mean):
-        return ""
+    """Return a warning with the reason why the mean score is not finite."""
     if n_diverged:
         kind = "fold model has" if n_diverged == 1 else "fold models have"
         advice = divergence_advice(estimator)
