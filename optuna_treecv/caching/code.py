@@ -76,14 +76,11 @@ def content_of_code(
     met[id(value)] = value
     module = str(getattr(value, "__module__", ""))
     name = getattr(value, "__qualname__", "")
+    is_named = isinstance(value, type | FunctionType | BuiltinFunctionType) and "<" not in name
     yield f"{module}:{name}".encode()
     if isinstance(value, ModuleType):
         yield value.__name__.encode()
-    elif (
-        isinstance(value, type | FunctionType | BuiltinFunctionType)
-        and is_fixed(module)
-        and "<" not in name
-    ):
+    elif is_named and is_fixed(module):
         pass  # the name suffices, except for lambdas and local functions, which have closures
     elif isinstance(value, type):
         yield from map(encode, value.__bases__)

@@ -161,12 +161,10 @@ def compute_interval(
     if method == "nadeau_bengio":
         interval = _nadeau_bengio_interval(scores, level)
     else:
-        is_bayle = method == "bayle"
-        half = (
-            _bayle_half_width(scores, level)
-            if is_bayle
-            else _hoeffding_half_width(scores, level, loss_range)
-        )
+        if method == "bayle":
+            half = _bayle_half_width(scores, level)
+        else:
+            half = _hoeffding_half_width(scores, level, loss_range)
         mean, models = float(scores.by_fold.mean()), describe_models(scores.tested)
         interval = Interval(mean - half, mean + half, method, models, level)
     interval = within(interval, loss_range or range_of(scores.metric))

@@ -203,10 +203,8 @@ def _time_order_warning(X: Features) -> str:
     """Return a warning against shuffling if the rows of X are in the order of time; else ""."""
     if not hasattr(X, "iloc"):
         return ""
-    columns = {"index": X.index} | {
-        f"column {name!r}": X.iloc[:, index]
-        for index, name in enumerate(getattr(X, "columns", ()))
-    }
+    names, columns = getattr(X, "columns", ()), {"index": X.index}
+    columns |= {f"column {name!r}": X.iloc[:, index] for index, name in enumerate(names)}
     for name, values in columns.items():
         is_time = getattr(values.dtype, "kind", "") == "M"
         if is_time and values.is_monotonic_increasing and values.nunique() > 1:

@@ -567,10 +567,8 @@ class CVResult:
 def _spread(std: float | None, std_error: float | None) -> str:
     """Return the standard deviation and the standard error as text, without values of None."""
     spreads = {"std": std, "std_error": std_error}
-    return (
-        ", ".join(f"{name}={value:.6g}" for name, value in spreads.items() if value is not None)
-        or "std=None"
-    )
+    known = [f"{name}={value:.6g}" for name, value in spreads.items() if value is not None]
+    return ", ".join(known) or "std=None"
 
 
 def mean_and_std(scores: Array) -> tuple[float, float | None]:

@@ -333,14 +333,13 @@ class Settings:
     @property
     def no_report_reason(self) -> str | None:
         """The reason why trials cannot be pruned, or None."""
-        if self.scored_by is not None and self.scored_by.returns_tuple:
+        scored_by = self.scored_by
+        if scored_by is not None and scored_by.returns_tuple:
             return (
                 "optimize is a list, because Optuna cannot prune studies with several objectives, "
-                f"got optimize={self.scored_by.optimized_names}."
+                f"got optimize={scored_by.optimized_names}."
             )
-        if self.pooled or (
-            self.scored_by is not None and isinstance(self.scored_by.first, Pooled)
-        ):
+        if self.pooled or (scored_by is not None and isinstance(scored_by.first, Pooled)):
             return (
                 "the optimised score is pooled, because it has no fold scores; use a score of "
                 "folds instead."
@@ -364,11 +363,9 @@ def takes_settings(*left_out: str) -> Callable[[Callable[P, T]], Callable[P, T]]
     *left_out : str
         The arguments of ``Settings`` that the function does not accept.
     """
-    parameters = {
-        name: parameter
-        for name, parameter in signature(Settings).parameters.items()
-        if name not in left_out
-    }
+    parameters = dict(signature(Settings).parameters)
+    for name in left_out:
+        del parameters[name]
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         *own_parameters, _ = signature(function).parameters.values()

@@ -54,9 +54,7 @@ class Steps:
         if self._last_rows is None or self._last_rows[0] != key:
             self._last_rows = None  # the new rows may need their memory
             cache_key = b"rows", self._name, key
-            rows: PreparedRows | None = (
-                None if self._cache is None else self._cache.find(cache_key)
-            )
+            rows = None if self._cache is None else self._cache.find(cache_key)
             if rows is None:
                 rows = make()
                 if self._cache is not None:
