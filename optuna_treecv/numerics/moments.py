@@ -136,13 +136,6 @@ class Chunks:
         return self.bounds
 
     @property
-    def are_growing(self) -> bool:
-        """Whether each training set consists of the first n rows, where n never decreases."""
-        trains = self.trains or []
-        stops = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
-        return 0 < len(stops) == len(trains) and stops == sorted(stops)
-
-    @property
     def n_read(self) -> int:
         """The number of rows that are read to compute the moments of all training sets."""
         if self.trains is None:
@@ -152,12 +145,14 @@ class Chunks:
     @cached_property
     def additions(self) -> list[tuple[bool, RowIndices]]:
         """Whether each training set extends the previous one, and the rows that it adds to it."""
-        if self.are_growing:
-            stops = [0, *(count_rows(parts[0]) for parts in self.trains or ())]
-            return [(bool(start), slice(start, stop)) for start, stop in pairwise(stops)]
+        trains = self.trains or []
+        stops = [rows.stop for rows, *_ in trains if isinstance(rows, slice) and not rows.start]
+        # Each training set consists of the first n rows, where n never decreases.
+        if 0 < len(stops) == len(trains) and stops == sorted(stops):
+            return [(bool(start), slice(start, stop)) for start, stop in pairwise([0, *stops])]
         additions: list[tuple[bool, RowIndices]] = []
         previous = np.zeros(0, np.intp)
-        for parts in self.trains or ():
+        for parts in trains:
             rows, n = _as_indices(parts), len(previous)
             extends = n > 0 and np.array_equal(rows[:n], previous)
             additions.append((extends, rows[n if extends else 0 :]))
