@@ -453,9 +453,11 @@ class Table:
             after = _numbers(self._fitted.transform(unshared(self._fitted, X)))
         self._running = columns_of_placeholders(self._fitted, X, after)
         self._lay_out(after)
-        if may_be_dense and self.is_sparse and self.has_maps and _is_narrow(after):
-            self.is_sparse = False
-            self._lay_out(after.toarray())
+        if may_be_dense and self.is_sparse and self.has_maps:
+            size = after.dtype.itemsize
+            if size * np.prod(after.shape) <= _MOST_TIMES * (size + 4) * after.nnz:
+                self.is_sparse = False
+                self._lay_out(after.toarray())
         n_folds = max(cut.n_folds for cut in cuts)
         if self.has_maps and n_folds * self.n_features > _MOST_NUMBERS:
             raise NotAheadError(
@@ -552,12 +554,6 @@ class Table:
         wide[1] = 1
         wide[:, :, columns] = centre, scale
         return ColumnMaps(self._filled, fill[:, filled] - self._near, *wide)
-
-
-def _is_narrow(after: Any) -> bool:
-    """Return whether sparse rows would take only slightly more memory if they were dense."""
-    size = after.dtype.itemsize
-    return bool(size * np.prod(after.shape) <= _MOST_TIMES * (size + 4) * after.nnz)
 
 
 def _fills(part: TablePlaceholder) -> bool:
