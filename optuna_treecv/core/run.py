@@ -233,8 +233,8 @@ class Run:
         """The number of bytes that the results would take if a batch precomputed them."""
         repeat = self.plan.repeats[0]
         n_bytes, n_rows = self.results(repeat).n_bytes + self.book.n_bytes, repeat.cut.n_tested
-        of_outputs = self.request.bytes_per_row(self.request.stored_methods)
-        n_bytes += n_rows * (of_outputs + 8 * self.request.needs_rows)
+        n_output_bytes = self.request.bytes_per_row(self.request.stored_methods)
+        n_bytes += n_rows * (n_output_bytes + 8 * self.request.needs_rows)
         # Row scores of the first pass, and of the 16 nested folds.
         if self.request.settings.is_early:
             n_bytes += 2 * 8 * n_rows
