@@ -5,8 +5,8 @@
 Each row searches 8 values of ``min_df`` of ``TfidfVectorizer`` or of a classifier's parameter, on
 3,000 texts of 20 newsgroups in 5 folds: by ``GridSearchCV``; by ``GridSearchCV`` of a Pipeline
 with ``memory``; and with the words counted once, where each fold and value only selects columns
-and weights them. The last one is the least that an engine could take, because all classifiers are
-fitted. All run in one process with one thread; the times are of one run.
+and weights them. The last one is about the least that an engine could take, because it fits all
+classifiers. All run in one process with one thread; the times are of one run.
 """
 
 from __future__ import annotations

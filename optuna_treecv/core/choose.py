@@ -392,7 +392,8 @@ def _alternatives(
     elif is_regressor(estimator):
         similar = _SIMILAR_MEANS.get(scoring.name, "neg_mean_squared_error")
         alternatives.append(f"scoring={similar!r}")
-    max_folds, folds = n_rows // MIN_ROWS_PER_FOLD, "folds"
+    max_folds = n_rows // MIN_ROWS_PER_FOLD
+    folds = "folds"
     if codes is not None:
         max_folds = min(max_folds, int(np.bincount(codes).min()) // MIN_ROWS_PER_CLASS)
         folds = "stratified folds"

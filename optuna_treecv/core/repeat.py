@@ -203,7 +203,8 @@ def _time_order_warning(X: Features) -> str:
     """Return a warning against shuffling if the rows of X are in the order of time; else ""."""
     if not hasattr(X, "iloc"):
         return ""
-    names, columns = getattr(X, "columns", ()), {"index": X.index}
+    names = getattr(X, "columns", ())
+    columns = {"index": X.index}
     columns |= {f"column {name!r}": X.iloc[:, index] for index, name in enumerate(names)}
     for name, values in columns.items():
         is_time = getattr(values.dtype, "kind", "") == "M"

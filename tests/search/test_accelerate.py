@@ -159,7 +159,7 @@ def test_models_of_folds_and_training_scores(scoring, cv, calls):
 
 
 def _first_coefficient(estimator, X, y):
-    return float(np.ravel(estimator[-1].coef_)[0]) + len(X)
+    return float(np.ravel(estimator[-1].coef_)[0]) * len(X)
 
 
 def _coefficients_and_score(estimator, X, y):

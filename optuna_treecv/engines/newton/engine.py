@@ -95,7 +95,7 @@ _MIN_ROWS_PER_COEFFICIENT = 30
 # The same in a search over models with one output.
 _MIN_ROWS_PER_COEFFICIENT_IN_SEARCH = 5
 
-# The same for models that refits solve in the dual, one coefficient per row.
+# The same for LinearSVC and LinearSVR, whose refits can solve for a coefficient per row instead.
 _MIN_ROWS_PER_COEFFICIENT_OF_DUAL = 2
 
 # Models of several classes with more coefficients than this need, in a search, at least this many
